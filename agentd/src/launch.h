@@ -1,0 +1,20 @@
+/* The launcher: makes a sandbox out of a plan and becomes its PID 1.
+ *
+ *   agentd launch PLAN_FD STATUS_FD LISTEN_FD
+ *
+ * PLAN_FD holds one MessagePack map (docs/reference/launch-plan.md), written by the host side and
+ * trusted. STATUS_FD takes lines: "P <pid>" when the sandbox's first process exists, or
+ * "E <errno> <stage> <detail>" for the first thing that failed. Its end of file without an "E" line
+ * means that agentd is running.
+ */
+#ifndef AGENTD_LAUNCH_H
+#define AGENTD_LAUNCH_H
+
+int launch_main(int argc, char **argv);
+
+/* Says what failed, then ends the process. Every stage has one name, which the host side turns into
+ * a cause and a remedy, so a stage is never reported for two different things. */
+void launch_fail(const char *stage, const char *detail) __attribute__((noreturn));
+void launch_set_status_fd(int fd);
+
+#endif

@@ -1,0 +1,18 @@
+/* User namespaces and their id maps. */
+#ifndef AGENTD_LAUNCH_IDS_H
+#define AGENTD_LAUNCH_IDS_H
+
+#include "launch_plan.h"
+#include <sys/types.h>
+
+/* Host root: a user namespace with the plan's outer map, held only by the returned descriptor. */
+int ids_make_range_namespace(const struct plan *plan);
+
+/* Everybody else: moves the caller into a new user, mount and network namespace, mapped by the
+ * outer map. The three are made in one call because the last two must belong to the first. */
+void ids_enter_outer(const struct plan *plan);
+
+/* Writes the inner maps of a child that waits in its new user namespace. */
+void ids_map_inner(const struct plan *plan, pid_t child);
+
+#endif

@@ -1,0 +1,16 @@
+/* Mounts of a sandbox, in two halves that run with different rights. */
+#ifndef AGENTD_LAUNCH_MOUNTS_H
+#define AGENTD_LAUNCH_MOUNTS_H
+
+#include "launch_plan.h"
+
+/* First half, in the launcher's own mount namespace: every host path the sandbox needs becomes a
+ * numbered mount in a tmpfs at plan->staging. From here on nobody uses a host path, so none can
+ * show up in the guest's mountinfo. `idmap_fd` is a user namespace to idmap by, or -1. */
+void mounts_stage(const struct plan *plan, int idmap_fd);
+
+/* Second half, in the guest's namespaces: builds the root from the staged mounts and makes it "/".
+ * Returns a descriptor of the agentd binary on its read-only mount. */
+int mounts_build_root(const struct plan *plan);
+
+#endif

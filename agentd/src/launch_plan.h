@@ -1,0 +1,79 @@
+/* The launch plan: what docs/reference/launch-plan.md describes, decoded. */
+#ifndef AGENTD_LAUNCH_PLAN_H
+#define AGENTD_LAUNCH_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum id_mode {
+    IDS_RANGE,  /* host root: a uid range of its own, layers idmapped */
+    IDS_SUBUID, /* a user with subuids: maps written by newuidmap and newgidmap */
+    IDS_SINGLE, /* a user without: one id */
+};
+
+struct id_map {
+    char *text; /* lines of "inside outside count", as the kernel takes them */
+};
+
+struct plan_source {
+    char *path;
+    bool is_file;
+    bool writable;
+};
+
+enum op_kind {
+    OP_OVERLAY,
+    OP_TMPFS,
+    OP_BIND,
+    OP_PROC,
+    OP_DEV,
+    OP_MASK,
+    OP_READONLY,
+    OP_DATA,
+    OP_WRITE,
+    OP_DIR,
+};
+
+struct plan_op {
+    enum op_kind kind;
+    char *target;
+    char *lowers;   /* overlay: "0:3:1" */
+    uint64_t index; /* overlay: number of its upper; bind: source */
+    uint64_t size;
+    uint64_t inodes;
+    uint64_t mode;
+    bool noexec;
+    bool is_file;
+    const unsigned char *content;
+    size_t content_size;
+};
+
+struct plan {
+    enum id_mode ids;
+    struct id_map outer_uids, outer_gids, inner_uids, inner_gids;
+    char *newuidmap, *newgidmap;
+    char *staging;
+    char **cgroups;
+    size_t cgroup_count;
+    struct plan_source *sources;
+    size_t source_count;
+    int64_t upper_source; /* -1: a tmpfs of upper_size bytes */
+    uint64_t upper_size, upper_inodes;
+    int64_t upper_owner; /* id in the outer namespace that must own the upper; -1: leave it */
+    struct plan_op *ops;
+    size_t op_count;
+    char *hostname;
+    bool nested_userns;
+    int64_t devpts_gid;
+    uint64_t agent_source;
+    uint64_t agent_uid;
+    uint64_t agent_caps;
+    const unsigned char *boot;
+    size_t boot_size;
+};
+
+/* Reads and decodes the plan from `fd`; ends the process by launch_fail("plan") if it is not one. */
+void plan_read(int fd, struct plan *plan);
+
+#endif
