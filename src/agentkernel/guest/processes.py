@@ -1,0 +1,175 @@
+"""Processes inside a sandbox, as seen from the host."""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from agentkernel.errors import GuestProtocolError
+from agentkernel.guest.channel import Control, End, GuestChannel, Output, Stream
+from agentkernel.guest.protocol import Channel
+from agentkernel.ids import new_id
+
+
+class Outcome(StrEnum):
+    """How a command ended. Only `exited` has an exit code; none is ever invented."""
+
+    EXITED = "exited"
+    SIGNALED = "signaled"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    NOT_STARTED = "not_started"
+    LOST = "lost"
+
+
+class Usage(msgspec.Struct, frozen=True):
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+class ExitStatus(msgspec.Struct, frozen=True):
+    """The end of a process, as agentd reported it and we checked it."""
+
+    outcome: Outcome
+    exit_code: int | None = None
+    signal: int | None = None
+    errno: str | None = None
+    stage: str | None = None
+    dropped_bytes: int = 0
+    usage: Usage = Usage()
+
+
+class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `exec` may be told. `env` is the whole environment of the process."""
+
+    env: dict[str, str] = {}
+    cwd: str | None = None
+    user: str | None = None
+    stdin: bool = False
+    pty: tuple[int, int] | None = None
+    timeout_seconds: float | None = None
+    job: bool = False
+
+
+class GuestProcess:
+    """A process in a sandbox. Iterate `output` to its end, then `status` is there."""
+
+    def __init__(self, stream: Stream, id: str) -> None:
+        self.id = id
+        self.pid: int | None = None
+        self.status: ExitStatus | None = None
+        self._stream = stream
+        self._given: Output | None = None
+
+    @classmethod
+    def start(
+        cls, channel: GuestChannel, argv: Sequence[str], options: ProcessOptions
+    ) -> GuestProcess:
+        """Asks for the process; whether it started is part of its outcome."""
+        id = new_id()
+        request: dict[str, Any] = {
+            "id": id,
+            "argv": [_os_bytes(word) for word in argv],
+            "env": [_os_bytes(f"{key}={value}") for key, value in options.env.items()],
+            "stdin": options.stdin or options.pty is not None,
+            "job": options.job,
+        }
+        if options.cwd is not None:
+            request["cwd"] = options.cwd
+        if options.user is not None:
+            request["user"] = options.user
+        if options.pty is not None:
+            request["pty"] = {"rows": options.pty[0], "cols": options.pty[1]}
+        if options.timeout_seconds is not None:
+            request["timeout_ms"] = max(1, round(options.timeout_seconds * 1000))
+        return cls(channel.open("exec", **request), id)
+
+    async def output(self) -> tuple[Channel, bytes] | None:
+        """The next bytes of stdout or stderr; None at the end, when `status` is set.
+
+        Asking for more says that what was given before is out of the caller's hands: that is what
+        lets the guest write on, so a caller that stops asking stops the guest.
+        """
+        if self._given:
+            self._stream.consumed(self._given.channel, len(self._given.data))
+            self._given = None
+        while True:
+            message = await self._stream.next()
+            if isinstance(message, Output):
+                self._given = message
+                return message.channel, message.data
+            if isinstance(message, Control):
+                pid = message.body.get("pid")
+                if isinstance(pid, int):
+                    self.pid = pid
+                continue
+            self.status = _exit_status(message)
+            self._stream.release()
+            return None
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send(data)
+
+    def close_stdin(self) -> None:
+        self._stream.control(eof=True)
+
+    def signal(self, number: int) -> None:
+        """To the process group of the process."""
+        self._stream.control(signal=number)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, whatever it did to hide."""
+        self._stream.control(kill=True)
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._stream.control(rows=rows, cols=columns)
+
+    def release(self) -> None:
+        self._stream.release()
+
+
+def _os_bytes(text: str) -> bytes | str:
+    """File names and arguments may be any bytes; Python carries the odd ones as surrogates."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _exit_status(end: End) -> ExitStatus:
+    body = end.body
+    try:
+        outcome = Outcome(body.get("outcome", ""))
+    except ValueError:
+        raise GuestProtocolError("agentd reported an outcome that does not exist") from None
+    code, number = body.get("code"), body.get("signal")
+    if outcome is Outcome.EXITED and not (isinstance(code, int) and 0 <= code <= 255):
+        raise GuestProtocolError("agentd reported an exit without a code")
+    if outcome is Outcome.SIGNALED and not (isinstance(number, int) and 1 <= number <= 64):
+        raise GuestProtocolError("agentd reported a signal that does not exist")
+    return ExitStatus(
+        outcome=outcome,
+        exit_code=code if outcome is Outcome.EXITED else None,
+        signal=number if outcome is Outcome.SIGNALED else None,
+        errno=_word(body.get("errno")),
+        stage=_word(body.get("stage")),
+        dropped_bytes=_count(body, "out_dropped") + _count(body, "err_dropped"),
+        usage=Usage(_count(body, "cpu_us") / 1e6, _count(body, "max_rss_kb") * 1024),
+    )
+
+
+def _count(body: dict[str, Any], key: str) -> int:
+    value = body.get(key, 0)
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _word(value: Any) -> str | None:
+    return value[:64] if isinstance(value, str) else None
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
