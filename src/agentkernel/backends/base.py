@@ -1,0 +1,92 @@
+"""The contract every engine keeps, with all of its prose; engines themselves stay terse.
+
+A backend turns a `Blueprint` into a running sandbox whose PID 1 is agentd, and says truly how
+strongly that sandbox is isolated. What it can't do it refuses with a typed error before anything
+exists: there is no silent fallback to something weaker.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from agentkernel.guest.channel import GuestChannel
+from agentkernel.images.model import RootFilesystem
+from agentkernel.security.profiles import Limits
+
+Progress = Callable[[str], None]
+
+
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything an engine needs, expanded: no profile names, no defaults left to fill in.
+
+    `explicit` names the limits somebody asked for: one of those that can't be enforced fails the
+    create (UnenforceableError); another is reported in `Sandbox.effective` and left.
+    """
+
+    id: str
+    image: str
+    user: str
+    toolchains: bool
+    capabilities: frozenset[str]
+    seccomp: str
+    nested_userns: bool
+    limits: Limits
+    explicit: frozenset[str] = frozenset()
+    ephemeral: bool
+    hostname: str
+    profile: str
+
+
+class EffectiveLine(msgspec.Struct, frozen=True):
+    """One line of what really holds: `what`, its `value`, and what enforces it."""
+
+    what: str
+    value: str
+    enforced_by: str
+
+
+class Sandbox(Protocol):
+    """A running sandbox. `root` says what image it has; `effective` what holds in it."""
+
+    id: str
+    root: RootFilesystem
+    effective: tuple[EffectiveLine, ...]
+    channel: GuestChannel
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process starts from, before the caller's own variables."""
+
+    def was_out_of_memory(self) -> bool:
+        """True if the kernel killed something in here for lack of memory since the last call."""
+
+    async def destroy(self) -> None:
+        """Ends every process and leaves nothing behind. Idempotent; safe at any moment."""
+
+
+class Backend(ABC):
+    """One engine."""
+
+    name: str
+    isolation: str
+
+    @abstractmethod
+    async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> Sandbox:
+        """Starts the sandbox and connects to its agentd.
+
+        Raises HostError when the machine forbids it (cause and remedy in the error),
+        UnenforceableError for an explicit limit, ResourceExhaustedError, LaunchError for what
+        nobody foresaw. When it raises, nothing is left: no process, mount, cgroup, id range, file.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Capabilities, for `setup --check --json` and, later, the API."""
+
+    async def collect_garbage(self) -> int:
+        """Removes what owners that died left behind; returns how many. Cheap when there is none."""
+        return 0

@@ -1,0 +1,1 @@
+"""The native engine: our own launcher and Linux namespaces. Shared kernel, no root, no daemon."""

@@ -1,0 +1,148 @@
+"""Runs the C launcher and learns what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+
+from agentkernel.errors import LaunchError
+from agentkernel.guest.channel import SOCKET_NAME
+
+LAUNCH_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True)
+class LaunchFailure(Exception):
+    """The launcher's own words: which stage failed, with which errno, on what."""
+
+    stage: str
+    errno: int
+    detail: str
+
+
+def listen_in(directory: str) -> socket.socket:
+    """A listening socket that exists for the host as `directory`/s.
+
+    Bound through a descriptor: the guest, which inherits the socket, then learns nothing of the
+    path by getsockname, and a long path does not meet the 108-byte limit.
+    """
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(f"/proc/self/fd/{fd}/{SOCKET_NAME}")
+        sock.listen(16)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(fd)
+    return sock
+
+
+async def launch(agentd: str, plan: bytes, listener: socket.socket) -> int:
+    """Starts the sandbox; returns the host pid of its PID 1, which is our child.
+
+    Raises LaunchFailure; then nothing of the sandbox is left.
+    """
+    pid = await _run(agentd, "launch", plan, listener.fileno())
+    if not pid:
+        raise LaunchFailure("launcher", 0, "ended without a word")
+    return pid
+
+
+async def remove_upper(agentd: str, plan: bytes) -> None:
+    """Removes the plan's only source, whatever a guest made of it. Raises LaunchFailure."""
+    await _run(agentd, "remove", plan)
+
+
+async def _run(agentd: str, verb: str, plan: bytes, *descriptors: int) -> int:
+    plan_fd = os.memfd_create("plan", os.MFD_CLOEXEC)
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.write(plan_fd, plan)
+        os.lseek(plan_fd, 0, os.SEEK_SET)
+        os.set_blocking(write_end, True)
+        launcher = subprocess.Popen(  # noqa: ASYNC220 (vfork and exec: 1 ms)
+            [agentd, verb, *(str(fd) for fd in (plan_fd, write_end, *descriptors))],
+            pass_fds=(plan_fd, write_end, *descriptors),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={},
+            cwd="/",
+        )
+    except OSError as exc:
+        os.close(read_end)
+        raise LaunchError(f"the launcher can't be started: {exc}") from None
+    finally:
+        os.close(write_end)
+        os.close(plan_fd)
+    report = b""
+    try:
+        async with asyncio.timeout(LAUNCH_DEADLINE_S):
+            report = await _read_all(read_end)
+        status, pid = launcher.wait(), _parse(report)
+        if status:
+            raise LaunchFailure("launcher", 0, f"{verb} ended with status {status}")
+        return pid
+    except BaseException as exc:
+        launcher.kill()
+        launcher.wait()
+        _kill_reported(report)
+        if isinstance(exc, TimeoutError):
+            raise LaunchError(f"the launcher did not finish in {LAUNCH_DEADLINE_S:g} s") from None
+        raise
+    finally:
+        os.close(read_end)
+
+
+async def _read_all(fd: int) -> bytes:
+    """Everything until end of file, which comes when agentd runs or all of the launcher is gone."""
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    done: asyncio.Future[None] = loop.create_future()
+
+    def readable() -> None:
+        try:
+            part = os.read(fd, 4096)
+        except BlockingIOError:
+            return
+        if part:
+            parts.append(part)
+        elif not done.done():
+            done.set_result(None)
+
+    loop.add_reader(fd, readable)
+    try:
+        await done
+    finally:
+        loop.remove_reader(fd)
+    return b"".join(parts)
+
+
+def _parse(report: bytes) -> int:
+    pid = 0
+    for line in report.decode("utf-8", "replace").splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "E":
+            number, _, words = rest.partition(" ")
+            stage, _, detail = words.partition(" ")
+            raise LaunchFailure(stage, int(number), detail)
+        if kind == "P":
+            pid = int(rest)
+    return pid
+
+
+def _kill_reported(report: bytes) -> None:
+    """After a failure: the guest's first process may already exist, and it is our child."""
+    for line in report.splitlines():
+        if line.startswith(b"P "):
+            pid = int(line[2:])
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
