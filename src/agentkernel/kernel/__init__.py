@@ -1,0 +1,1 @@
+"""What a sandbox is, its life and its state. No HTTP and no command line in here."""
