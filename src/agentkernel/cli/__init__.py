@@ -1,0 +1,1 @@
+"""The command line. Only `main` is imported at start; each command loads what it needs."""

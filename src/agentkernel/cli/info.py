@@ -1,0 +1,36 @@
+"""`agentkernel info`: what a sandbox with these options has, and what enforces it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+
+from agentkernel.backends.base import Sandbox
+from agentkernel.cli.options import spec_of
+from agentkernel.cli.values import printable
+from agentkernel.kernel.kernel import Kernel
+
+
+def main(options: argparse.Namespace) -> int:
+    sandbox = asyncio.run(_make(options))
+    if options.json:
+        lines = [
+            {"what": line.what, "value": line.value, "enforced_by": line.enforced_by}
+            for line in sandbox.effective
+        ]
+        print(json.dumps({"backend": "native", "effective": lines}))
+        return 0
+    width = max(len(line.what) for line in sandbox.effective)
+    for line in sandbox.effective:
+        by = f"  [{line.enforced_by}]" if line.enforced_by else ""
+        print(f"{line.what:<{width}}  {printable(line.value)}{printable(by)}")
+    return 0
+
+
+async def _make(options: argparse.Namespace) -> Sandbox:
+    async with Kernel() as kernel:
+        return await kernel.create(
+            spec_of(options), lambda text: print(f"agentkernel: {text} …", file=sys.stderr)
+        )

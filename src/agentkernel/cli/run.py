@@ -1,0 +1,203 @@
+"""`agentkernel run -- CMD`: a new sandbox, one command, nothing left."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+import sys
+from typing import Any
+
+from agentkernel.backends.base import Sandbox
+from agentkernel.backends.native.effective import unenforced
+from agentkernel.cli.options import spec_of
+from agentkernel.cli.terminal import Terminal, feed_stdin, write_out
+from agentkernel.cli.values import printable
+from agentkernel.errors import InvalidInputError, SandboxUnavailableError
+from agentkernel.guest.processes import (
+    ExitStatus,
+    GuestProcess,
+    Outcome,
+    ProcessOptions,
+    signal_name,
+)
+from agentkernel.guest.protocol import Channel
+from agentkernel.kernel.kernel import ExecResult, Kernel
+
+_BROKEN_PIPE = 128 + signal.SIGPIPE
+_TERMINATED = 128 + signal.SIGTERM
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def main(options: argparse.Namespace) -> int:
+    argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
+    if not argv:
+        raise InvalidInputError("no command given", hint="agentkernel run -- CMD ARGS…")
+    try:
+        return asyncio.run(_run(options, argv))
+    except asyncio.CancelledError:
+        return _TERMINATED
+
+
+async def _run(options: argparse.Namespace, argv: list[str]) -> int:
+    terminal = Terminal.here(options.tty) if not options.json else None
+    # Until the command runs, SIGTERM and SIGHUP end us as Ctrl-C does: by unwinding, so that what
+    # was begun is removed. From then on the command gets them.
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    async with Kernel() as kernel:
+        sandbox = await kernel.create(spec_of(options), _progress(options))
+        if not options.quiet and not options.json:
+            _say_once(kernel, sandbox)
+        process_options = _process_options(options, terminal)
+        if options.json:
+            return await _run_to_json(kernel, sandbox, argv, process_options)
+        process = kernel.start(sandbox, argv, process_options)
+        code = await _attend(process, terminal)
+        status = kernel.judge(sandbox, process)
+    return _finish(status, argv[0], options) if code is None else code
+
+
+def _process_options(options: argparse.Namespace, terminal: Terminal | None) -> ProcessOptions:
+    environment = dict(options.env)
+    if terminal and "TERM" not in environment:
+        environment["TERM"] = terminal.kind
+    return ProcessOptions(
+        env=environment,
+        cwd=options.workdir,
+        stdin=not options.json,
+        pty=terminal.size() if terminal else None,
+        timeout_seconds=options.timeout,
+    )
+
+
+async def _attend(process: GuestProcess, terminal: Terminal | None) -> int | None:
+    """Carries bytes and signals both ways until the command ends. A code of ours, or None."""
+    loop = asyncio.get_running_loop()
+    counts = dict.fromkeys(_FORWARDED, 0)
+
+    def forward(number: signal.Signals) -> None:
+        counts[number] += 1
+        if counts[number] > 1 and number in (signal.SIGINT, signal.SIGTERM):
+            process.kill()  # asked twice: it did not listen
+        else:
+            process.signal(number)
+
+    for number in _FORWARDED:
+        loop.add_signal_handler(number, forward, number)
+    if terminal:
+        loop.add_signal_handler(signal.SIGWINCH, lambda: process.resize(*terminal.size()))
+    feed_stdin(process, loop)
+    try:
+        with terminal.raw() if terminal else contextlib.nullcontext():
+            while (part := await process.output()) is not None:
+                channel, data = part
+                await write_out(1 if channel is Channel.STDOUT else 2, data)
+    except BrokenPipeError:
+        process.kill()
+        return _BROKEN_PIPE
+    except SandboxUnavailableError:
+        return None  # the outcome says `lost`
+    return None
+
+
+def _finish(status: ExitStatus, program: str, options: argparse.Namespace) -> int:
+    """The exit code of design: the command's own, or one of ours with a line that says so."""
+    name = printable(program)
+    match status.outcome:
+        case Outcome.EXITED:
+            assert status.exit_code is not None
+            return status.exit_code
+        case Outcome.SIGNALED:
+            assert status.signal is not None
+            _say(f"{name} was ended by {signal_name(status.signal)}")
+            return 128 + status.signal
+        case Outcome.TIMEOUT:
+            _say(
+                f"{name} was ended after {options.timeout:g} s (--timeout), with all it had started"
+            )
+            return 124
+        case Outcome.OOM:
+            _say(f"{name} ran out of memory and was ended", "give more with --memory")
+            return 128 + signal.SIGKILL
+        case Outcome.NOT_STARTED:
+            return _not_started(status, name)
+        case _:
+            _say("the sandbox ended before the command did")
+            return 125
+
+
+def _not_started(status: ExitStatus, name: str) -> int:
+    errno, stage = status.errno or "?", status.stage
+    if stage == "exec" and errno == "ENOENT":
+        _say(f"{name}: not found in the sandbox")
+        return 127
+    if stage == "user" and errno == "EPERM":
+        _say(
+            "this sandbox has one user id, and the command asks for another",
+            "give your account subuids, or start the sandbox with --user",
+        )
+        return 126
+    _say(f"{name} can't be started: {stage}: {errno}")
+    return 126
+
+
+async def _run_to_json(
+    kernel: Kernel, sandbox: Sandbox, argv: list[str], options: ProcessOptions
+) -> int:
+    data = b"" if sys.stdin is None or sys.stdin.isatty() else await asyncio.to_thread(_read_stdin)
+    result = await kernel.run(sandbox, argv, options, stdin=data)
+    print(json.dumps(result_json(result)))
+    return 0
+
+
+def result_json(result: ExecResult) -> dict[str, Any]:
+    status = result.status
+    body: dict[str, Any] = {
+        "outcome": status.outcome.value,
+        "exit_code": status.exit_code,
+        "signal": status.signal,
+        "truncated": result.truncated,
+        "dropped_bytes": result.dropped_bytes,
+        "usage": {
+            "cpu_seconds": status.usage.cpu_seconds,
+            "peak_memory_bytes": status.usage.peak_memory_bytes,
+        },
+    }
+    if status.errno:
+        body |= {"errno": status.errno, "stage": status.stage}
+    for name, data in (("stdout", result.stdout), ("stderr", result.stderr)):
+        try:
+            body[name] = data.decode()
+        except UnicodeDecodeError:
+            body[f"{name}_b64"] = base64.b64encode(data).decode()
+    return body
+
+
+def _read_stdin() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+def _progress(options: argparse.Namespace) -> Any:
+    return None if options.quiet else lambda text: _say(f"{text} …")
+
+
+def _say_once(kernel: Kernel, sandbox: Sandbox) -> None:
+    """A profile's default that can't be enforced is said once for each state directory."""
+    for sentence in unenforced(sandbox.effective):
+        mark = kernel.state_dir / "said" / base64.urlsafe_b64encode(sentence.encode()).decode()[:96]
+        if not mark.exists():
+            mark.parent.mkdir(exist_ok=True)
+            mark.touch()
+            _say(sentence, "`agentkernel info` shows all that holds; this is said once")
+
+
+def _say(text: str, hint: str | None = None) -> None:
+    print(f"agentkernel: {text}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)

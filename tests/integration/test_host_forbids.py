@@ -1,0 +1,144 @@
+"""Machines that forbid what a sandbox needs: the refusal names the cause and what mends it.
+
+Each case is made for real in a private namespace or under a real filter, except the two that this
+kernel can't show (AppArmor's rule, an old kernel): those replace what the machine says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentkernel.backends.native import diagnose
+from agentkernel.backends.native.launcher import LaunchFailure
+from agentkernel.errors import HostError
+
+from .conftest import COMMAND
+
+UNSHARE = shutil.which("unshare") or "unshare"
+
+
+def refusal(
+    prefix: list[str], state: Path, *options: str, must_fail: bool = True
+) -> dict[str, str]:
+    """Runs `agentkernel run --json … -- true` behind `prefix` and returns its error."""
+    environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
+    done = subprocess.run(
+        [*prefix, *COMMAND, "run", "--json", *options, "--", "true"],
+        capture_output=True, timeout=50, check=False, env=environment, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    body = json.loads(done.stdout)
+    assert ("error" in body) is must_fail, (done.stdout, done.stderr)
+    error: dict[str, str] = body.get("error", {})
+    return error
+
+
+def in_namespace(script: str) -> list[str]:
+    """A prefix: namespaces of our own, then `script`, then the command."""
+    own = [UNSHARE, "--user", "--map-root-user", "--mount"]
+    return [*own, "sh", "-ec", script + '; exec "$@"', "sh"]
+
+
+def test_control_nested_user_namespace_works(tmp_path: Path) -> None:
+    """Root of a user namespace is a normal user to us: a sandbox with one id."""
+    refusal(in_namespace("true"), tmp_path, must_fail=False)
+
+
+def test_user_namespaces_switched_off(tmp_path: Path) -> None:
+    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+    assert error["code"] == "host_forbids"
+    assert "user.max_user_namespaces=0" in error["message"]
+    assert "sysctl -w user.max_user_namespaces" in error["hint"]
+
+
+def test_covered_proc(tmp_path: Path) -> None:
+    error = refusal(in_namespace("mount --bind /dev/null /proc/uptime"), tmp_path)
+    assert "/proc are covered" in error["message"]
+    assert "systempaths=unconfined" in error["hint"]
+
+
+def test_chroot(tmp_path: Path) -> None:
+    """A bind of "/" entered by chroot: everything is there, and still the kernel refuses."""
+    script = f"mount --rbind / {tmp_path}/root"
+    (tmp_path / "root").mkdir()
+    prefix = [*in_namespace(script), "chroot", str(tmp_path / "root")]
+    error = refusal(prefix, tmp_path / "root" / str(tmp_path).lstrip("/") / "state")
+    assert "chroot" in error["message"]
+
+
+def test_state_on_overlay(tmp_path: Path) -> None:
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    options = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    script = f"mount -t overlay overlay -o userxattr,{options} {tmp_path}/merged"
+    state = tmp_path / "merged" / "state"
+    error = refusal(in_namespace(script), state, "--disk", "unlimited")
+    assert "is on overlay" in error["message"]
+    assert "AGENTKERNEL_STATE_DIR" in error["hint"]
+
+
+def test_seccomp_of_a_container(tmp_path: Path) -> None:
+    """Our own moderate filter around the command line itself, as a container's would be."""
+    script = (
+        "import ctypes, os, struct, sys\n"
+        "from agentkernel.security.seccomp.compiler import compile_profile\n"
+        "code = compile_profile('moderate', ())\n"
+        "buffer = ctypes.create_string_buffer(code)\n"
+        "program = struct.pack('HxxxxxxP', len(code) // 8, ctypes.addressof(buffer))\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.prctl(38, 1, 0, 0, 0) == 0\n"
+        "assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0, ctypes.get_errno()\n"
+        "os.execv(sys.argv[1], sys.argv[1:])\n"
+    )
+    error = refusal([sys.executable, "-c", script], tmp_path)
+    assert "seccomp" in error["message"]
+    assert "seccomp=unconfined" in error["hint"]
+
+
+def test_id_ranges_can_not_be_kept(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root hands out id ranges")
+    prefix = [UNSHARE, "--mount", "sh", "-ec",
+              "mkdir -p /var/lib/agentkernel; mount -t tmpfs -o ro none /var/lib/agentkernel; "
+              'exec "$@"', "sh"]  # fmt: skip
+    error = refusal(prefix, tmp_path)
+    assert error["code"] == "host_forbids"
+    assert "id range" in error["message"]
+
+
+def test_state_directory_of_another(tmp_path: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("everything belongs to root")
+    error = refusal([], Path("/usr/lib"))
+    assert "belongs to another user" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("sysctl", "value", "word"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor"),
+        ("kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone"),
+    ],
+)
+def test_simulated_sysctls(
+    monkeypatch: pytest.MonkeyPatch, sysctl: str, value: str, word: str
+) -> None:
+    """Simulated: this kernel has neither sysctl."""
+    monkeypatch.setattr(diagnose, "_sysctl", lambda name: value if name == sysctl else "")
+    error = diagnose.explain(LaunchFailure("map-single", 1, ""), as_root=False, upper=None)
+    assert isinstance(error, HostError)
+    assert word in error.message
+    assert error.hint and error.hint.startswith("sudo sysctl -w")
+
+
+def test_simulated_old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated: the floor is stated, not found by luck."""
+    monkeypatch.setattr(diagnose, "kernel_version", lambda: (5, 4))
+    error = diagnose.explain(LaunchFailure("source-attributes", 38, ""), as_root=False, upper=None)
+    assert "too old" in error.message and "5.12" in error.message
