@@ -1,0 +1,1 @@
+"""Root filesystems: the `host` image, directories, and later registries and archives."""

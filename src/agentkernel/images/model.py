@@ -1,0 +1,64 @@
+"""What an image is to a backend: stacks of read-only layers and read-only trees beside them.
+
+A backend needs no more than this to build a root filesystem; it does not know where the layers
+came from. Paths on the host stay on the host: a backend shows the guest only `target` paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+IdKind = Literal["range", "subuid", "single"]
+
+
+@dataclass(frozen=True)
+class IdView:
+    """How ids on disk will look inside, as far as building layers must know.
+
+    `range`: we are host root and every layer is idmapped, so an id on disk is the same id inside.
+    `subuid` and `single`: we are a normal user, who is guest root (or the one guest uid); what
+    others own on disk is nobody's inside, and only directories of our own can be written to.
+    """
+
+    kind: IdKind
+    guest_uid: int
+    host_uid: int
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One overlay: `lowers` (host directories, topmost first) below the sandbox's own upper."""
+
+    target: str
+    lowers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A host directory shown read-only at the same path, because its files name that path.
+
+    `hidden` are paths inside it (absolute) that the guest must find empty: credentials and caches
+    that live beside the toolchain. `reason` is what `info` prints.
+    """
+
+    path: str
+    reason: str
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RootFilesystem:
+    """An image, resolved on this machine for one kind of id map.
+
+    `stacks[0].target` is "/". `environment` is what every process starts from (PATH included);
+    `home` is the home of root or of `user`, whichever the sandbox runs as. `notes` are sentences
+    for `info` about what differs from the machine outside.
+    """
+
+    reference: str
+    stacks: tuple[Stack, ...]
+    trees: tuple[Tree, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
