@@ -14,7 +14,7 @@ import msgspec
 from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
 from agentkernel.backends.native import diagnose, idmaps
 from agentkernel.backends.native.cgroups import Hierarchy, SandboxGroups
-from agentkernel.backends.native.directory import SandboxDirectory, abandoned
+from agentkernel.backends.native.directory import SandboxDirectory, abandoned, layers_in_use
 from agentkernel.backends.native.effective import effective_lines
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.backends.native.launcher import (
@@ -28,6 +28,7 @@ from agentkernel.errors import AgentKernelError, InvalidInputError, Unenforceabl
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
+from agentkernel.images.cache import prune
 from agentkernel.images.model import IdView, RootFilesystem
 from agentkernel.images.resolve import resolve_image
 from agentkernel.security.capabilities import to_mask
@@ -36,6 +37,8 @@ from agentkernel.security.seccomp.compiler import compile_profile
 ISOLATION = "shared kernel: namespaces, seccomp, no network interface but loopback"
 _CONNECT_MS = 30_000
 _PROCESS_OOM_SCORE = 200
+# A machine's own layers are four or five, with a mark beside each; more means that some are old.
+_MANY_LAYER_FILES = 24
 
 
 class NativeSandbox:
@@ -88,6 +91,7 @@ class NativeBackend(Backend):
     isolation = ISOLATION
 
     def __init__(self, state_dir: Path, *, ranges: IdRanges | None = None) -> None:
+        self._state_dir = state_dir
         self._sandboxes = state_dir / "sandboxes"
         self._images = state_dir / "images"
         self._ranges = ranges or IdRanges()
@@ -114,6 +118,8 @@ class NativeBackend(Backend):
             if idmaps.is_host_root():
                 self._ranges.release_all(str(directory.path))
             count += 1
+        if _entries(self._images / "layers") > _MANY_LAYER_FILES:
+            prune(self._images, layers_in_use(self._sandboxes))
         return count
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> NativeSandbox:
@@ -123,6 +129,7 @@ class NativeBackend(Backend):
         try:
             maps = self._choose_ids(blueprint, directory)
             root = self._resolve(blueprint, maps, progress)
+            directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             sandbox = NativeSandbox(blueprint, root, maps, directory, groups, self._ranges)
         except BaseException:
             directory.remove()
@@ -163,6 +170,7 @@ class NativeBackend(Backend):
             ids=view,
             toolchains=blueprint.toolchains,
             progress=progress,
+            protected=(self._state_dir,),
         )
 
     def _refuse_unenforceable(self, blueprint: Blueprint, groups: SandboxGroups) -> None:
@@ -242,6 +250,13 @@ async def _remove_directory(directory: SandboxDirectory, maps: idmaps.IdMaps) ->
                 f"{os.strerror(failure.errno)}"
             ) from None
     directory.remove()
+
+
+def _entries(directory: Path) -> int:
+    try:
+        return len(os.listdir(directory))
+    except OSError:
+        return 0
 
 
 def _maps_for_removal() -> idmaps.IdMaps:

@@ -3,6 +3,7 @@
     sandboxes/<id>/lock     held by whoever owns the sandbox; free: the owner is gone
                    s        agentd's socket
                    pid      its process on the host: pid, start time, boot id
+                   layers   host paths of the layers it stands on, a line each
                    upper/   the guest's files, unless they are in memory
 
 A directory gets its final name only once its lock is held, so one that can be locked has been
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from agentkernel.errors import HostError
@@ -54,6 +55,10 @@ class SandboxDirectory:
         self.upper.mkdir(mode=0o755)
         return self.upper
 
+    def record_layers(self, paths: Iterable[str]) -> None:
+        """Before they are used: whoever prunes layers keeps these."""
+        (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
+
     def record_process(self, pid: int) -> None:
         (self.path / "pid").write_text(f"{pid} {_start_time(pid)} {_boot_id()}", encoding="ascii")
 
@@ -68,7 +73,7 @@ class SandboxDirectory:
 
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
-        for name in ("s", "pid", "lock"):
+        for name in ("s", "pid", "layers", "lock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
         with contextlib.suppress(FileNotFoundError):
@@ -103,6 +108,15 @@ def abandoned(parent: Path) -> Iterator[SandboxDirectory]:
             os.close(lock)
             continue
         yield SandboxDirectory(path, lock)
+
+
+def layers_in_use(parent: Path) -> set[str]:
+    """What the sandboxes that exist stand on."""
+    found: set[str] = set()
+    for path in parent.glob("*/layers"):
+        with contextlib.suppress(FileNotFoundError):
+            found.update(path.read_text(errors="surrogateescape").split("\n"))
+    return found
 
 
 def _start_time(pid: int) -> str:
