@@ -5,14 +5,20 @@ The image is made by mmdebstrap, with the package in its cache because a sandbox
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentkernel.backends.native import idmaps
+from agentkernel.backends.native.launcher import remove_upper
+from agentkernel.backends.native.plan import LaunchPlan
+from agentkernel.guest.binary import agentd_path
 
 from .conftest import Cli
 
@@ -20,14 +26,15 @@ PACKAGE = "jq"
 
 
 @pytest.fixture(scope="module")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def debian() -> Iterator[Path]:
     if not shutil.which("mmdebstrap"):
         pytest.skip("mmdebstrap is not installed")
     if os.getuid() != 0 and idmaps.find_subids() is None:
         pytest.skip("this user has no subuids: a Debian image has more than one owner")
     mode = "root" if os.getuid() == 0 else "unshare"
-    parent = tmp_path_factory.mktemp("debian")
-    parent.chmod(0o755)  # mmdebstrap's first process is another id than ours
+    # Not below pytest's private directory: mmdebstrap works as another id than ours.
+    parent = Path(tempfile.mkdtemp(prefix="agentkernel-debian-", dir="/var/tmp"))
+    parent.chmod(0o777)
     image = parent / "root"
     done = subprocess.run(
         [
@@ -38,9 +45,23 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ],
         capture_output=True, timeout=280, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"mmdebstrap can't make an image here: {done.stderr.decode()[-300:]}")
-    return image
+    try:
+        assert done.returncode == 0, done.stderr.decode()[-1000:]
+        yield image
+    finally:
+        _remove(image)
+        parent.rmdir()
+
+
+def _remove(image: Path) -> None:
+    """The image belongs to our subuids: only a user namespace of ours may remove it."""
+    maps = idmaps.range_maps(0) if os.getuid() == 0 else None
+    if maps is None and (subids := idmaps.find_subids()):
+        maps = idmaps.subuid_maps(*subids, image_owner=None)
+    assert maps is not None
+    plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
+    plan.source(str(image), writable=True)
+    asyncio.run(remove_upper(str(agentd_path()), plan.encode()))
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_json_error(cli: Cli) -> None:
     done = cli("run", "--json", "--image", "/no/such/place", "--", "true")
     body = json.loads(done.stdout)
     assert done.returncode == 125
-    assert body["error"]["code"] == "invalid_input"
+    assert body["error"]["code"] == "not_found"
 
 
 def test_environment_is_clean_and_settable(cli: Cli) -> None:
@@ -200,8 +200,10 @@ def test_terminal_gets_a_terminal(state_dir: Path) -> None:
     session = TerminalSession("run", "-q", "--", "sh")
     session.send(b"test -t 0 && test -t 1 && echo is''tty\r")
     session.expect(b"istty\r\n")
-    session.send(b"cat; echo after''\r")
+    session.send(b"echo wai''ting; sleep 300\r")
+    session.expect(b"waiting\r\n")
     session.send(b"\x03")  # Ctrl-C goes through the guest's own line discipline
+    session.expect(b"^C")
     session.send(b"exit 5\r")
     assert session.status() == 5
 

@@ -61,6 +61,9 @@ class Sandbox(Protocol):
     def environment(self) -> Mapping[str, str]:
         """What a process starts from, before the caller's own variables."""
 
+    def check_user(self, user: str) -> None:
+        """Raises UnsupportedError, with what mends it, for a user that can't exist in here."""
+
     def was_out_of_memory(self) -> bool:
         """True if the kernel killed something in here for lack of memory since the last call."""
 

@@ -137,12 +137,6 @@ def _not_started(status: ExitStatus, name: str) -> int:
     if stage == "exec" and errno == "ENOENT":
         _say(f"{name}: not found in the sandbox")
         return 127
-    if stage == "user" and errno == "EPERM":
-        _say(
-            "this sandbox has one user id, and the command asks for another",
-            "give your account subuids, or start the sandbox with --user",
-        )
-        return 126
     _say(f"{name} can't be started: {stage}: {errno}")
     return 126
 

@@ -48,7 +48,7 @@ class Terminal:
 
         saved = termios.tcgetattr(0)
         try:
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is kept
             yield
         finally:
             termios.tcsetattr(0, termios.TCSADRAIN, saved)

@@ -74,6 +74,8 @@ class Kernel:
         for key in options.env:
             if not key or "=" in key or "\0" in key or "\0" in options.env[key]:
                 raise InvalidInputError(f"{key!r} is not a name of an environment variable")
+        if options.user is not None:
+            sandbox.check_user(options.user)
         environment = {**sandbox.environment, **options.env}
         options = msgspec.structs.replace(options, env=environment)
         return GuestProcess.start(sandbox.channel, argv, options)

@@ -24,7 +24,7 @@ from agentkernel.backends.native.launcher import (
     remove_upper,
 )
 from agentkernel.backends.native.plan import LaunchPlan, add_root
-from agentkernel.errors import AgentKernelError, InvalidInputError, UnenforceableError
+from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
@@ -68,6 +68,12 @@ class NativeSandbox:
     @property
     def environment(self) -> Mapping[str, str]:
         return self.root.environment
+
+    def check_user(self, user: str) -> None:
+        only = self.maps.single_id
+        name = user.partition(":")[0]
+        if only is not None and name in ("root", "user") and idmaps.guest_uid(name) != only:
+            raise idmaps.refuse_other_user(only, name)
 
     def was_out_of_memory(self) -> bool:
         return self._groups.was_out_of_memory()
@@ -162,7 +168,7 @@ class NativeBackend(Backend):
         view = IdView(
             kind=maps.mode,
             guest_uid=idmaps.guest_uid(blueprint.user),
-            host_uid=os.getuid(),
+            host_uid=maps.root_owner,
         )
         return resolve_image(
             blueprint.image,
@@ -279,7 +285,7 @@ def _owner(path: str) -> int:
     try:
         return os.stat(path).st_uid
     except OSError as exc:
-        raise InvalidInputError(f"the image {path} can't be read: {exc.strerror}") from None
+        raise NotFoundError(f"the image {path} can't be read: {exc.strerror}") from None
 
 
 async def _end_process(pid: int) -> None:

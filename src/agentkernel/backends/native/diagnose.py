@@ -97,7 +97,7 @@ def _namespaces_forbidden(stage: str, as_root: bool) -> HostError:
             "a seccomp filter around this process forbids namespaces, as in a container",
             hint="start the container with --security-opt seccomp=unconfined",
         )
-    if _in_chroot():
+    if _in_chroot() or (stage == "unshare-user" and not as_root and not _security_module()):
         return HostError(
             "this process is in a chroot, where the kernel makes no user namespaces",
             hint="enter the tree by pivot_root instead (for example with unshare or a container)",
@@ -175,9 +175,19 @@ def _status_field(name: str) -> str:
 
 
 def _in_chroot() -> bool:
-    """The root of our mount namespace is not our root: mountinfo then shows no mount at "/"."""
+    """The root of our mount namespace is not our root: mountinfo then shows no mount at "/", unless
+    somebody mounted the tree there first."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return False
     return not any(line.split()[4] == "/" for line in lines)
+
+
+def _security_module() -> bool:
+    """An LSM that labels processes, such as AppArmor or SELinux, is at work. Without one, and with
+    the sysctls and filters ruled out, a chroot is the kernel's only reason left to refuse."""
+    try:
+        return bool(Path("/proc/self/attr/current").read_bytes())
+    except OSError:
+        return False

@@ -46,6 +46,15 @@ class IdMaps:
     newgidmap: str = ""
 
     @property
+    def root_owner(self) -> int:
+        """The host id behind guest root (or behind the one id there is)."""
+        outside = self.inner_uids[0][1]
+        for inside, host, count in self.outer_uids:
+            if inside <= outside < inside + count:
+                return host + outside - inside
+        raise AssertionError("a map without its own root")
+
+    @property
     def words(self) -> str:
         match self.mode:
             case "range":
