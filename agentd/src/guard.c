@@ -1,0 +1,69 @@
+#define _GNU_SOURCE
+#include "guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "caps.h"
+#include "sys.h"
+#include "util.h"
+
+static void default_and_block_signals(void) {
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    sigset_t all;
+
+    /* Whoever started us may ignore some (Python does ignore SIGPIPE), which would go down to every
+     * process of the sandbox. */
+    for (int sig = 1; sig < NSIG; sig++)
+        (void)sigaction(sig, &by_default, NULL);
+    sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, NULL);
+}
+
+void guard_first(void) {
+    struct rlimit no_core = {0, 0};
+    struct rlimit files;
+
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        die("PR_SET_DUMPABLE");
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    close_from(5);
+    if (fcntl(3, F_SETFD, FD_CLOEXEC) < 0 || fcntl(4, F_SETFD, FD_CLOEXEC) < 0)
+        die("descriptors 3 and 4");
+    /* What a program opens before it has stdio becomes its stdio. */
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd)
+            die("/dev/null");
+    }
+    default_and_block_signals();
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    umask(077);
+    if (chdir("/") < 0)
+        die("chdir /");
+}
+
+void guard_capabilities(uint64_t mask) {
+    uint64_t keep = mask | SYS_CAP_BIT(SYS_CAP_SETUID) | SYS_CAP_BIT(SYS_CAP_SETGID) |
+                    SYS_CAP_BIT(SYS_CAP_SETPCAP) | SYS_CAP_BIT(SYS_CAP_KILL) |
+                    SYS_CAP_BIT(SYS_CAP_LEASE);
+
+    if (!caps_limit_bounding(keep) || !caps_set(keep))
+        die("capabilities");
+    if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        die("PR_SET_DUMPABLE");
+}
+
+void guard_describe(struct mp_map *map) {
+    int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
+
+    mp_add_uint(map, "dumpable", dumpable < 0 ? 1 : (uint64_t)dumpable);
+    mp_add_uint(map, "uid", getuid());
+    mp_add_uint(map, "caps", caps_get().effective);
+}
