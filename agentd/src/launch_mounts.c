@@ -339,6 +339,11 @@ static void run_op(struct root *root, const struct plan_op *op) {
     case OP_DATA: op_data(root, op); break;
     case OP_WRITE: op_write(root, op); break;
     case OP_DIR: op_dir(root, op); break;
+    case OP_CGROUP:
+        /* Ours alone: the cgroup namespace begins at the sandbox's own group. */
+        mount_at(root, "cgroup", op->type, op->target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+                 op->options);
+        break;
     }
 }
 

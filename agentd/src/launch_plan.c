@@ -58,7 +58,7 @@ static enum op_kind op_kind(const struct mp_value *map) {
     static const struct { const char *name; enum op_kind kind; } kinds[] = {
         {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"bind", OP_BIND}, {"proc", OP_PROC},
         {"dev", OP_DEV}, {"mask", OP_MASK}, {"readonly", OP_READONLY}, {"data", OP_DATA},
-        {"write", OP_WRITE}, {"dir", OP_DIR},
+        {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP},
     };
     const struct mp_value *op = mp_get(map, "op");
     for (size_t i = 0; op && i < COUNT_OF(kinds); i++)
@@ -70,6 +70,10 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->kind = op_kind(map);
     op->target = text(map, "target");
     if (op->kind == OP_OVERLAY) op->lowers = text(map, "lowers");
+    if (op->kind == OP_CGROUP) {
+        op->type = text(map, "type");
+        op->options = text(map, "options");
+    }
     op->index = number(map, "index");
     op->size = number(map, "size");
     op->inodes = number(map, "inodes");

@@ -33,12 +33,15 @@ enum op_kind {
     OP_DATA,
     OP_WRITE,
     OP_DIR,
+    OP_CGROUP,
 };
 
 struct plan_op {
     enum op_kind kind;
     char *target;
     char *lowers;   /* overlay: "0:3:1" */
+    char *type;     /* cgroup: "cgroup2" or "cgroup" */
+    char *options;  /* cgroup: the controllers of a v1 hierarchy */
     uint64_t index; /* overlay: number of its upper; bind: source */
     uint64_t size;
     uint64_t inodes;

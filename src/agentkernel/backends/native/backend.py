@@ -208,7 +208,7 @@ class NativeBackend(Backend):
         if blueprint.limits.disk_bytes is not None:
             plan.upper_bytes = blueprint.limits.disk_bytes
             plan.upper_inodes = max(4096, blueprint.limits.disk_bytes // 4096)
-        add_root(plan, sandbox.root, blueprint.limits)
+        add_root(plan, sandbox.root, blueprint.limits, groups)
         try:
             with listen_in(str(directory.path)) as listener:
                 sandbox.pid = await launch(str(agentd_path()), plan.encode(), listener)

@@ -1,5 +1,8 @@
 """Control groups: memory, pids and cpu of one sandbox, on cgroup v2 and on v1 (or hybrid).
 
+The sandbox sees its own group, read-only, at /sys/fs/cgroup: that is where a JVM looks for the
+memory it may use (it asks sysinfo(2) otherwise, which knows no namespaces).
+
 A group is made at the top of the hierarchy the process can write to, never below the group of
 whoever started us, so that ending a login session or a service does not end sandboxes. Controllers
 that can't be had are reported, not guessed: the caller decides whether that matters.
@@ -7,6 +10,7 @@ that can't be had are reported, not guessed: the caller decides whether that mat
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -16,6 +20,9 @@ from agentkernel.security.profiles import Limits
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PARENT = "agentkernel"
+# What a limit needs, and what programs look for beside it on v1.
+LIMITING = ("memory", "pids", "cpu")
+_V1_COMPANIONS = ("cpuacct", "cpuset")
 _CPU_PERIOD_US = 100_000
 
 
@@ -29,7 +36,7 @@ class Hierarchy:
         if not root.is_dir():
             self.reason = f"{root} is not there"
             return
-        for controller in ("memory", "pids", "cpu"):
+        for controller in LIMITING if self.unified else LIMITING + _V1_COMPANIONS:
             base = root if self.unified else root / controller
             if self.unified and controller not in _words(base / "cgroup.controllers"):
                 continue
@@ -47,6 +54,7 @@ class SandboxGroups:
 
     def __init__(self, hierarchy: Hierarchy, id: str) -> None:
         self._unified = hierarchy.unified
+        self.reason = hierarchy.reason
         self._groups = {name: parent / id for name, parent in hierarchy.parents.items()}
         self.enforced: set[str] = set()
         self._oom_seen = 0
@@ -55,6 +63,15 @@ class SandboxGroups:
     def join_files(self) -> list[str]:
         return sorted({str(path / "cgroup.procs") for path in self._groups.values()})
 
+    @property
+    def mounts(self) -> list[tuple[str, str, str]]:
+        """(target, type, options) of what the guest sees of its own group."""
+        if not self._groups:
+            return []
+        if self._unified:
+            return [("/sys/fs/cgroup", "cgroup2", "")]
+        return [(f"/sys/fs/cgroup/{name}", "cgroup", name) for name in self._groups]
+
     def create(self, limits: Limits) -> None:
         """Makes the groups and writes the limits. On an error nothing is left."""
         try:
@@ -62,7 +79,8 @@ class SandboxGroups:
                 self._make(controller, path)
             self._limit(limits)
         except OSError as exc:
-            self.remove()
+            with contextlib.suppress(OSError):
+                self.remove()
             raise HostError(
                 f"a control group can't be made: {exc.filename}: {exc.strerror}",
                 hint="run `agentkernel setup --check` to see what this machine allows",
@@ -76,6 +94,12 @@ class SandboxGroups:
                 if controller not in _words(directory / "cgroup.subtree_control"):
                     (directory / "cgroup.subtree_control").write_text(f"+{controller}")
         path.mkdir(exist_ok=True)
+        if controller == "cpuset":
+            # A v1 cpuset takes no process before it has been told what its parent has.
+            for directory in (parent, path):
+                for name in ("cpuset.cpus", "cpuset.mems"):
+                    if not (directory / name).read_text().strip():
+                        (directory / name).write_text((directory.parent / name).read_text())
 
     def _limit(self, limits: Limits) -> None:
         memory, pids, cpu = (self._groups.get(name) for name in ("memory", "pids", "cpu"))

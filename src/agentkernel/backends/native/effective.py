@@ -12,7 +12,6 @@ from agentkernel.backends.native.idmaps import IdMaps
 from agentkernel.images.model import RootFilesystem
 
 NOT_ENFORCED = "not enforced"
-_NO_GROUPS = f"{NOT_ENFORCED}: no control group can be made by this user"
 
 
 def effective_lines(
@@ -94,7 +93,9 @@ def _disk(blueprint: Blueprint) -> tuple[str, str]:
 def _by_group(name: str, value: object, groups: SandboxGroups) -> str:
     if value is None:
         return "no limit set"
-    return "control group" if name in groups.enforced else _NO_GROUPS
+    if name in groups.enforced:
+        return "control group"
+    return f"{NOT_ENFORCED}: {groups.reason or 'no such controller'}"
 
 
 def _plain(value: float | int | None) -> str:

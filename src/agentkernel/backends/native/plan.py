@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 
 from agentkernel.backends.native import procfs
+from agentkernel.backends.native.cgroups import SandboxGroups
 from agentkernel.backends.native.idmaps import IdMaps, Lines
 from agentkernel.images.model import RootFilesystem
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import Limits
 
-# What agentd itself needs to run processes as others and to end them.
-AGENT_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL"})
+# What agentd itself needs to run processes as others and to end them; and CAP_LEASE, which no
+# process gets, so that agentd's set is never a subset of a process's.
+AGENT_CAPABILITIES = frozenset({"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_LEASE"})
 TTY_GROUP = 5
 _UNBOUNDED_UPPER = 1 << 50
 
@@ -89,7 +91,7 @@ class LaunchPlan:
         )
 
 
-def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits) -> None:
+def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: SandboxGroups) -> None:
     """Everything from "/" to the last hidden file, in the order in which it must be mounted."""
     for stack in root.stacks:
         plan.overlay(stack.target, stack.lowers)
@@ -99,13 +101,16 @@ def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits) -> None:
     plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
     plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
     plan.op("dir", "/sys")
+    for target, kind, options in groups.mounts:
+        plan.op("cgroup", target, type=kind, options=options)
     for path, text in _own_files(plan.hostname).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
     for tree in root.trees:
         plan.op("bind", tree.path, index=plan.source(tree.path), file=False)
         for hidden in tree.hidden:
             plan.op("mask", hidden)
-    for path, text in procfs.replaced_files(limits.memory_bytes).items():
+    memory = limits.memory_bytes if "memory" in groups.enforced else None
+    for path, text in procfs.replaced_files(memory).items():
         plan.op("data", path, content=text.encode())
     for path in procfs.MASKED:
         plan.op("mask", path)

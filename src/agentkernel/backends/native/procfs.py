@@ -60,8 +60,9 @@ MASKED = (
     "/proc/zoneinfo",
 )
 READ_ONLY = ("/proc/sys",)
-# A process of agentd's own id could make the kernel's OOM killer prefer agentd.
-AGENT_READ_ONLY = ("/proc/1/oom_score_adj", "/proc/1/oom_adj", "/proc/1/coredump_filter")
+# agentd's files in /proc belong to guest root, who could make the OOM killer prefer agentd or slow
+# it down. The whole directory: what matters is below `task/1` once more.
+AGENT_READ_ONLY = ("/proc/1",)
 
 
 def replaced_files(memory_bytes: int | None) -> dict[str, str]:
