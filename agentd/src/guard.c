@@ -25,7 +25,8 @@ static void default_and_block_signals(void) {
 }
 
 void guard_first(void) {
-    struct rlimit no_core = {0, 0};
+    /* Not 0: a host whose core dumps go to a program runs it for 0 too, but never for 1. */
+    struct rlimit no_core = {1, 1};
     struct rlimit files;
 
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)

@@ -105,9 +105,9 @@ static int open_beneath(int dir, const char *name, int flags) {
     return (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
 }
 
-/* Opens `target` inside the new root, making what is missing: directories, and for a file an empty
- * one. With `create` false a missing target gives -1. */
-static int open_target(const struct root *root, const char *target, bool is_file, bool create) {
+/* Opens `target` inside the new root, making directories that are missing; with `create` false a
+ * missing target gives -1. */
+static int open_target(const struct root *root, const char *target, bool create) {
     const char *rest = target;
     while (*rest == '/') rest++;
     if (!*rest) return fcntl(root->fd, F_DUPFD_CLOEXEC, 3);
@@ -121,11 +121,9 @@ static int open_target(const struct root *root, const char *target, bool is_file
     if (!copy || at < 0) launch_fail("memory", "");
     for (char *name = strtok(copy, "/"), *next; name; name = next) {
         next = strtok(NULL, "/");
-        bool leaf_file = !next && is_file;
         fd = open_beneath(at, name, O_PATH);
         if (fd < 0 && errno == ENOENT) {
-            int made = leaf_file ? mknodat(at, name, S_IFREG | 0644, 0) : mkdirat(at, name, 0755);
-            if (made < 0) launch_fail("target", target);
+            if (mkdirat(at, name, 0755) < 0) launch_fail("target", target);
             fd = open_beneath(at, name, O_PATH);
         }
         if (fd < 0) launch_fail("target", target);
@@ -144,7 +142,7 @@ static const char *fd_path(int fd, char *buffer, size_t size) {
 static void mount_at(const struct root *root, const char *stage, const char *type, const char *target,
                      unsigned long flags, const char *options) {
     char path[40];
-    int at = open_target(root, target, false, true);
+    int at = open_target(root, target, true);
     if (mount(type, fd_path(at, path, sizeof path), type, flags, options) < 0)
         launch_fail(stage, target);
     close(at);
@@ -180,7 +178,7 @@ static void op_overlay(struct root *root, const struct plan_op *op) {
         launch_fail("overlay", op->target);
     }
     bool is_root = strcmp(op->target, "/") == 0;
-    int at = open_target(root, op->target, false, true);
+    int at = open_target(root, op->target, true);
     if (mount("overlay", fd_path(at, path, sizeof path), "overlay", MS_NOSUID | MS_NODEV, options) < 0)
         launch_fail("overlay", op->target);
     close(at);
@@ -200,13 +198,14 @@ static void op_tmpfs(const struct root *root, const struct plan_op *op) {
     mount_at(root, "tmpfs", "tmpfs", op->target, flags, options);
 }
 
-static void op_bind(const struct root *root, const struct plan_op *op) {
-    char name[24];
-    snprintf(name, sizeof name, "%llu", (unsigned long long)op->index);
-    int at = open_target(root, op->target, op->is_file, true);
-    bind_path("bind", root->staging, name, at, true,
-              MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
-    close(at);
+/* A host directory, read-only, at its own path. An overlay and not a bind: through a bind, even a
+ * read-only one, a guest can connect to unix sockets that lie in it. An overlay without an upper
+ * wants a second lower; an empty one changes nothing. */
+static void op_tree(const struct root *root, const struct plan_op *op) {
+    char options[96];
+    snprintf(options, sizeof options, "lowerdir=%llu:" EMPTY_DIR ",userxattr",
+             (unsigned long long)op->index);
+    mount_at(root, "tree", "overlay", op->target, MS_RDONLY | MS_NOSUID | MS_NODEV, options);
 }
 
 /* Takes a node of the host's /dev only if it really is that device. */
@@ -231,7 +230,7 @@ static void op_dev(const struct root *root, const struct plan_op *op) {
     };
     char options[96];
     mount_at(root, "dev", "tmpfs", op->target, MS_NOSUID | MS_NOEXEC, "size=64k,nr_inodes=64,mode=755");
-    int dev = open_target(root, op->target, false, false);
+    int dev = open_target(root, op->target, false);
     if (dev < 0) launch_fail("dev", "open");
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         const char *name = devices[i].name;
@@ -255,7 +254,7 @@ static void op_dev(const struct root *root, const struct plan_op *op) {
              (unsigned long long)op->inodes);
     mount_at(root, "shm", "tmpfs", shm_path, MS_NOSUID | MS_NODEV | MS_NOEXEC, shm);
     close(dev);
-    dev = open_target(root, op->target, false, false);
+    dev = open_target(root, op->target, false);
     if (dev < 0) launch_fail("dev", "open");
     /* Only the tmpfs itself: the mounts on it keep their own flags. */
     struct mount_attributes attr = {.attr_set = MOUNT_ATTR_RDONLY};
@@ -268,7 +267,7 @@ static void op_dev(const struct root *root, const struct plan_op *op) {
  * no hiding. */
 static void op_mask(const struct root *root, const struct plan_op *op) {
     struct stat st;
-    int at = open_target(root, op->target, false, false);
+    int at = open_target(root, op->target, false);
     if (at < 0) return;
     if (fstatat(at, "", &st, AT_EMPTY_PATH) < 0) launch_fail("mask", op->target);
     bind_path("mask", root->staging, S_ISDIR(st.st_mode) ? EMPTY_DIR : EMPTY_FILE, at, false,
@@ -277,7 +276,7 @@ static void op_mask(const struct root *root, const struct plan_op *op) {
 }
 
 static void op_readonly(const struct root *root, const struct plan_op *op) {
-    int at = open_target(root, op->target, false, false);
+    int at = open_target(root, op->target, false);
     if (at < 0) return;
     int tree = (int)syscall(SYS_open_tree, at, "", OPEN_TREE_CLONE | O_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE);
     if (tree < 0 || set_attributes(tree, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, -1, true) < 0 ||
@@ -296,7 +295,7 @@ static void fill_file(const char *stage, const char *what, int fd, const struct 
 /* A read-only file of ours over a path that exists, such as /proc/meminfo. */
 static void op_data(struct root *root, const struct plan_op *op) {
     char name[24];
-    int at = open_target(root, op->target, true, false);
+    int at = open_target(root, op->target, false);
     if (at < 0) return;
     snprintf(name, sizeof name, GUEST_DIR "/d%u", root->data_count++);
     fill_file("data", op->target,
@@ -313,7 +312,7 @@ static void op_write(const struct root *root, const struct plan_op *op) {
     char *name = strrchr(dir, '/');
     if (!name || !name[1]) launch_fail("write", op->target);
     *name++ = 0;
-    int at = open_target(root, dir, false, true);
+    int at = open_target(root, dir, true);
     if (unlinkat(at, name, 0) < 0 && errno != ENOENT) launch_fail("write", op->target);
     fill_file("write", op->target,
               openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, (mode_t)op->mode), op);
@@ -322,14 +321,14 @@ static void op_write(const struct root *root, const struct plan_op *op) {
 }
 
 static void op_dir(const struct root *root, const struct plan_op *op) {
-    close(open_target(root, op->target, false, true));
+    close(open_target(root, op->target, true));
 }
 
 static void run_op(struct root *root, const struct plan_op *op) {
     switch (op->kind) {
     case OP_OVERLAY: op_overlay(root, op); break;
     case OP_TMPFS: op_tmpfs(root, op); break;
-    case OP_BIND: op_bind(root, op); break;
+    case OP_TREE: op_tree(root, op); break;
     case OP_PROC:
         mount_at(root, "proc", "proc", op->target, MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
         break;

@@ -56,7 +56,7 @@ static enum id_mode id_mode(const struct mp_value *map) {
 
 static enum op_kind op_kind(const struct mp_value *map) {
     static const struct { const char *name; enum op_kind kind; } kinds[] = {
-        {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"bind", OP_BIND}, {"proc", OP_PROC},
+        {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"tree", OP_TREE}, {"proc", OP_PROC},
         {"dev", OP_DEV}, {"mask", OP_MASK}, {"readonly", OP_READONLY}, {"data", OP_DATA},
         {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP},
     };
@@ -79,7 +79,6 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->inodes = number(map, "inodes");
     op->mode = number(map, "mode");
     op->noexec = flag(map, "noexec");
-    op->is_file = flag(map, "file");
     if (mp_get_bin(map, "content", &op->content, &op->content_size) == MP_WRONG) bad_plan("content");
 }
 

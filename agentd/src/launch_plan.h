@@ -25,7 +25,7 @@ struct plan_source {
 enum op_kind {
     OP_OVERLAY,
     OP_TMPFS,
-    OP_BIND,
+    OP_TREE,
     OP_PROC,
     OP_DEV,
     OP_MASK,
@@ -42,12 +42,11 @@ struct plan_op {
     char *lowers;   /* overlay: "0:3:1" */
     char *type;     /* cgroup: "cgroup2" or "cgroup" */
     char *options;  /* cgroup: the controllers of a v1 hierarchy */
-    uint64_t index; /* overlay: number of its upper; bind: source */
+    uint64_t index; /* overlay: number of its upper; tree: source */
     uint64_t size;
     uint64_t inodes;
     uint64_t mode;
     bool noexec;
-    bool is_file;
     const unsigned char *content;
     size_t content_size;
 };

@@ -83,7 +83,7 @@ static bool limit(int resource, uint64_t value, bool explicitly) {
 }
 
 static bool set_limits(const struct spawn *spawn) {
-    struct rlimit no_core = {0, 0};
+    struct rlimit no_core = {1, 1}; /* see guard.c; seccomp keeps it so */
 
     if (spawn->nofile ? !limit(RLIMIT_NOFILE, spawn->nofile, true)
                       : boot.nofile && !limit(RLIMIT_NOFILE, boot.nofile, false))

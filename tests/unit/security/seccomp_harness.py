@@ -129,7 +129,7 @@ def say(action: int) -> str:
     if action == RET_KILL_PROCESS:
         return "kill"
     assert action & 0xFFFF0000 == RET_ERRNO
-    return errno.errorcode[action & 0xFFFF]
+    return errno.errorcode.get(action & 0xFFFF, f"errno {action & 0xFFFF}")
 
 
 def probe(

@@ -261,6 +261,8 @@ def in_words(test: ArgTest) -> str:
     def number(value: int) -> str:
         return str(value) if value < 256 else hex(value)
 
+    if test.op == "NE":
+        return f"`arg{test.index} != {number(test.value)}`"
     assert test.op == "MASKED_EQ"
     if test.value == 0xFFFFFFFF:
         return f"`(int) arg{test.index} == {number(test.value_two)}`"
@@ -312,4 +314,4 @@ def test_errnos_are_the_documented_few() -> None:
         for rule in shipped_profile(profile).rules
         if rule.action & 0xFFFF0000 == RET_ERRNO
     }
-    assert found == {"EPERM", "ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT"}
+    assert found == {"EPERM", "ENOSYS", "EAFNOSUPPORT", "EPROTONOSUPPORT", "errno 0"}

@@ -106,7 +106,7 @@ def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: San
     for path, text in _own_files(plan.hostname).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
     for tree in root.trees:
-        plan.op("bind", tree.path, index=plan.source(tree.path), file=False)
+        plan.op("tree", tree.path, index=plan.source(tree.path))
         for hidden in tree.hidden:
             plan.op("mask", hidden)
     memory = limits.memory_bytes if "memory" in groups.enforced else None
