@@ -33,7 +33,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def kernel(state_dir: Path) -> AsyncIterator[Kernel]:
     async with Kernel(state_dir) as kernel:
         yield kernel
-    assert not os.listdir(state_dir / "sandboxes"), "a sandbox left its directory behind"
+    assert not os.listdir(state_dir / "runs"), "a sandbox left its directory behind"
 
 
 @pytest.fixture

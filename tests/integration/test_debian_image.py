@@ -95,4 +95,4 @@ def test_files_on_disk_are_removed(cli: Cli, debian: Path, state_dir: Path) -> N
     )
     done = cli("run", "-q", "--disk", "unlimited", "--image", str(debian), "--", "sh", "-c", script)
     assert done.returncode == 0, done.stderr
-    assert os.listdir(state_dir / "sandboxes") == []
+    assert os.listdir(state_dir / "runs") == []

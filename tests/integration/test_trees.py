@@ -30,6 +30,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (path / "credentials").write_text("secret")
     (path / "private").mkdir()
     (path / "private" / "key").write_text("secret")
+
     def with_tree(reference: str, **options: object) -> RootFilesystem:
         root = resolve_image(reference, **options)  # type: ignore[arg-type]
         hidden = (f"{path}/credentials", f"{path}/private")

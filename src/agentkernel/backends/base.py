@@ -50,12 +50,18 @@ class EffectiveLine(msgspec.Struct, frozen=True):
 
 
 class Sandbox(Protocol):
-    """A running sandbox. `root` says what image it has; `effective` what holds in it."""
+    """A running sandbox."""
 
     id: str
-    root: RootFilesystem
-    effective: tuple[EffectiveLine, ...]
     channel: GuestChannel
+
+    @property
+    def root(self) -> RootFilesystem:
+        """The image as it was resolved."""
+
+    @property
+    def effective(self) -> tuple[EffectiveLine, ...]:
+        """What holds in this sandbox, line by line."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -66,6 +72,10 @@ class Sandbox(Protocol):
 
     def was_out_of_memory(self) -> bool:
         """True if the kernel killed something in here for lack of memory since the last call."""
+
+    async def stop(self, grace_seconds: float = 0.0) -> None:
+        """Ends every process and keeps the files. With a grace, processes are asked first.
+        Idempotent."""
 
     async def destroy(self) -> None:
         """Ends every process and leaves nothing behind. Idempotent; safe at any moment."""
@@ -85,6 +95,22 @@ class Backend(ABC):
         UnenforceableError for an explicit limit, ResourceExhaustedError, LaunchError for what
         nobody foresaw. When it raises, nothing is left: no process, mount, cgroup, id range, file.
         """
+
+    @abstractmethod
+    async def start(self, blueprint: Blueprint, progress: Progress | None = None) -> Sandbox:
+        """Runs a stopped sandbox again, on the files it left. Raises as `create` does, and
+        NotFoundError when those files are gone; the files are kept whatever happens."""
+
+    @abstractmethod
+    async def reattach(self, blueprint: Blueprint) -> Sandbox | None:
+        """Finds a kept sandbox that ran while nobody watched; None if it does not run any more.
+
+        Raises SandboxUnavailableError when its process lives but its agentd does not answer.
+        """
+
+    @abstractmethod
+    async def remove(self, id: str) -> None:
+        """Removes whatever is left of a kept sandbox, running or not. Idempotent."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -90,7 +90,12 @@ def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
 
 def _disk(spec: SandboxSpec, default: int | None, memory: int | None) -> int | None:
     """A bound is a tmpfs and counts as memory: a default one leaves half of that for processes."""
-    if spec.unlimited_disk:
+    if not spec.ephemeral and spec.disk_bytes is not None:
+        raise UnenforceableError(
+            "--disk can't be enforced for a sandbox that is kept: its files are on disk",
+            hint="leave --disk out",
+        )
+    if spec.unlimited_disk or not spec.ephemeral:
         return None
     in_memory = kernel_version() >= KERNEL_FLOOR_MEMORY_UPPER
     if spec.disk_bytes is not None:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
+from agentkernel.backends.base import Backend, Blueprint, Progress
 from agentkernel.backends.native import diagnose, idmaps
 from agentkernel.backends.native.cgroups import Hierarchy, SandboxGroups
-from agentkernel.backends.native.directory import SandboxDirectory, abandoned, layers_in_use
+from agentkernel.backends.native.directory import (
+    Process,
+    Runtime,
+    SandboxDirectory,
+    abandoned,
+    layers_in_use,
+)
 from agentkernel.backends.native.effective import effective_lines
 from agentkernel.backends.native.idranges import IdRanges
-from agentkernel.backends.native.launcher import (
-    LaunchFailure,
-    launch,
-    listen_in,
-    remove_upper,
-)
+from agentkernel.backends.native.launcher import LaunchFailure, launch, listen_in
 from agentkernel.backends.native.plan import LaunchPlan, add_root
-from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
+from agentkernel.backends.native.sandbox import (
+    NativeSandbox,
+    end_sandbox,
+    release_ids,
+    remove_files,
+)
+from agentkernel.errors import NotFoundError, UnenforceableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
@@ -41,64 +45,14 @@ _PROCESS_OOM_SCORE = 200
 _MANY_LAYER_FILES = 24
 
 
-class NativeSandbox:
-    """A running sandbox of this engine. Made by NativeBackend.create."""
-
-    def __init__(
-        self,
-        blueprint: Blueprint,
-        root: RootFilesystem,
-        maps: idmaps.IdMaps,
-        directory: SandboxDirectory,
-        groups: SandboxGroups,
-        ranges: IdRanges,
-    ) -> None:
-        self.id = blueprint.id
-        self.blueprint = blueprint
-        self.root = root
-        self.maps = maps
-        self.pid = 0
-        self.channel: GuestChannel
-        self.effective: tuple[EffectiveLine, ...] = ()
-        self._directory = directory
-        self._groups = groups
-        self._ranges = ranges
-        self._destroyed = False
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return self.root.environment
-
-    def check_user(self, user: str) -> None:
-        only = self.maps.single_id
-        name = user.partition(":")[0]
-        if only is not None and name in ("root", "user") and idmaps.guest_uid(name) != only:
-            raise idmaps.refuse_other_user(only, name)
-
-    def was_out_of_memory(self) -> bool:
-        return self._groups.was_out_of_memory()
-
-    async def destroy(self) -> None:
-        if self._destroyed:
-            return
-        self._destroyed = True
-        if hasattr(self, "channel"):
-            self.channel.close()
-        if self.pid:
-            await _end_process(self.pid)
-        await _remove_groups(self._groups)
-        await _remove_directory(self._directory, self.maps)
-        if self.maps.mode == "range":
-            self._ranges.release(self.maps.outer_uids[0][1], str(self._directory.path))
-
-
 class NativeBackend(Backend):
     name = "native"
     isolation = ISOLATION
 
     def __init__(self, state_dir: Path, *, ranges: IdRanges | None = None) -> None:
         self._state_dir = state_dir
-        self._sandboxes = state_dir / "sandboxes"
+        self._runs = state_dir / "runs"
+        self._kept = state_dir / "sandboxes"
         self._images = state_dir / "images"
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
@@ -115,42 +69,81 @@ class NativeBackend(Backend):
 
     async def collect_garbage(self) -> int:
         count = 0
-        for directory in abandoned(self._sandboxes):
-            # Its agentd ends with its owner's connection, unless something holds it up.
-            if pid := directory.recorded_process():
-                await _end_process(pid)
-            await _remove_groups(SandboxGroups(self._hierarchy, directory.path.name))
-            await _remove_directory(directory, _maps_for_removal())
-            if idmaps.is_host_root():
-                self._ranges.release_all(str(directory.path))
+        for directory in abandoned(self._runs):
+            await self._end_unwatched(directory)
+            await remove_files(directory, _maps_for_removal())
             count += 1
         if _entries(self._images / "layers") > _MANY_LAYER_FILES:
-            prune(self._images, layers_in_use(self._sandboxes))
+            prune(self._images, layers_in_use(self._runs, self._kept))
         return count
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> NativeSandbox:
-        directory = SandboxDirectory.create(self._sandboxes, blueprint.id)
-        groups = SandboxGroups(self._hierarchy, blueprint.id)
-        maps: idmaps.IdMaps | None = None
+        parent = self._runs if blueprint.ephemeral else self._kept
+        directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.ephemeral)
         try:
-            maps = self._choose_ids(blueprint, directory)
+            return await self._start_in(directory, blueprint, progress)
+        except BaseException:
+            await remove_files(directory, _maps_for_removal())
+            raise
+
+    async def start(self, blueprint: Blueprint, progress: Progress | None = None) -> NativeSandbox:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        if not directory.path.is_dir():
+            raise NotFoundError("the sandbox's files are gone", hint="remove it and make another")
+        await self._end_unwatched(directory)
+        return await self._start_in(directory, blueprint, progress)
+
+    async def reattach(self, blueprint: Blueprint) -> NativeSandbox | None:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        runtime = directory.runtime()
+        if runtime is None:
+            return None
+        groups = SandboxGroups(self._hierarchy, blueprint.id)
+        groups.find()
+        channel = await GuestChannel.connect(str(directory.path), runtime.token)
+        return NativeSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+
+    async def remove(self, id: str) -> None:
+        directory = SandboxDirectory(self._kept / id)
+        await self._end_unwatched(directory)
+        await remove_files(directory, _maps_for_removal())
+
+    async def _end_unwatched(self, directory: SandboxDirectory) -> None:
+        """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
+        runtime = directory.runtime()
+        groups = SandboxGroups(self._hierarchy, directory.path.name)
+        await end_sandbox(runtime.process.pid if runtime else 0, directory, groups)
+        if idmaps.is_host_root():
+            self._ranges.release_all(str(directory.path))
+
+    async def _start_in(
+        self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
+    ) -> NativeSandbox:
+        """Launches in a directory. On an error nothing runs and no ids or groups are held."""
+        groups = SandboxGroups(self._hierarchy, blueprint.id)
+        maps = self._choose_ids(blueprint, directory)
+        pid = 0
+        try:
             root = self._resolve(blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
-            sandbox = NativeSandbox(blueprint, root, maps, directory, groups, self._ranges)
-        except BaseException:
-            directory.remove()
-            if maps and maps.mode == "range":
-                self._ranges.release(maps.outer_uids[0][1], str(directory.path))
-            raise
-        try:
             groups.create(blueprint.limits)
             self._refuse_unenforceable(blueprint, groups)
-            await self._launch(sandbox, directory, groups)
+            token = os.urandom(TOKEN_BYTES)
+            pid = await self._launch(blueprint, maps, root, directory, groups, token)
+            runtime = Runtime(
+                process=Process.of(pid),
+                token=token,
+                maps=maps,
+                root=root,
+                effective=effective_lines(blueprint, root, maps, groups),
+            )
+            directory.record_runtime(runtime)
+            channel = await GuestChannel.connect(str(directory.path), token)
         except BaseException:
-            await sandbox.destroy()
+            await end_sandbox(pid, directory, groups)
+            release_ids(maps, directory, self._ranges)
             raise
-        sandbox.effective = effective_lines(blueprint, root, maps, groups)
-        return sandbox
+        return NativeSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
 
     def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
         default = idmaps.guest_uid(blueprint.user)
@@ -189,10 +182,14 @@ class NativeBackend(Backend):
                 )
 
     async def _launch(
-        self, sandbox: NativeSandbox, directory: SandboxDirectory, groups: SandboxGroups
-    ) -> None:
-        blueprint, maps = sandbox.blueprint, sandbox.maps
-        token = os.urandom(TOKEN_BYTES)
+        self,
+        blueprint: Blueprint,
+        maps: idmaps.IdMaps,
+        root: RootFilesystem,
+        directory: SandboxDirectory,
+        groups: SandboxGroups,
+        token: bytes,
+    ) -> int:
         upper = str(directory.make_upper()) if blueprint.limits.disk_bytes is None else None
         plan = LaunchPlan(
             maps=maps,
@@ -208,14 +205,12 @@ class NativeBackend(Backend):
         if blueprint.limits.disk_bytes is not None:
             plan.upper_bytes = blueprint.limits.disk_bytes
             plan.upper_inodes = max(4096, blueprint.limits.disk_bytes // 4096)
-        add_root(plan, sandbox.root, blueprint.limits, groups)
+        add_root(plan, root, blueprint.limits, groups)
         try:
             with listen_in(str(directory.path)) as listener:
-                sandbox.pid = await launch(str(agentd_path()), plan.encode(), listener)
-            directory.record_process(sandbox.pid)
+                return await launch(str(agentd_path()), plan.encode(), listener)
         except LaunchFailure as failure:
             raise diagnose.explain(failure, as_root=maps.mode == "range", upper=upper) from None
-        sandbox.channel = await GuestChannel.connect(str(directory.path), token)
 
 
 def _boot_configuration(
@@ -242,20 +237,6 @@ def _boot_configuration(
     if "pids" not in groups.enforced:
         boot["nproc"] = limits.pids
     return msgspec.msgpack.encode(boot)
-
-
-async def _remove_directory(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:
-    if directory.upper.exists():
-        plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
-        plan.source(str(directory.upper), writable=True)
-        try:
-            await remove_upper(str(agentd_path()), plan.encode())
-        except LaunchFailure as failure:
-            raise AgentKernelError(
-                f"files of a sandbox can't be removed: {failure.detail}: "
-                f"{os.strerror(failure.errno)}"
-            ) from None
-    directory.remove()
 
 
 def _entries(directory: Path) -> int:
@@ -286,32 +267,3 @@ def _owner(path: str) -> int:
         return os.stat(path).st_uid
     except OSError as exc:
         raise NotFoundError(f"the image {path} can't be read: {exc.strerror}") from None
-
-
-async def _end_process(pid: int) -> None:
-    """Kills PID 1 of a sandbox, and with it everything inside; returns when it is gone."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
-        loop = asyncio.get_running_loop()
-        gone: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(fd, gone.set_result, None)
-        gone.add_done_callback(lambda _: loop.remove_reader(fd))
-        await gone
-        os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 (never blocks: it has ended)
-    except (ProcessLookupError, ChildProcessError):
-        pass
-    finally:
-        os.close(fd)
-
-
-async def _remove_groups(groups: SandboxGroups) -> None:
-    """The kernel lets go of a group a moment after its last process."""
-    for _attempt in range(600):
-        if groups.remove():
-            return
-        await asyncio.sleep(0.1 if _attempt > 20 else 0.002)
-    raise AgentKernelError("a control group of the sandbox can't be removed")

@@ -86,6 +86,18 @@ class SandboxGroups:
                 hint="run `agentkernel setup --check` to see what this machine allows",
             ) from None
 
+    def find(self) -> None:
+        """Takes over groups that an earlier owner made: what was killed before is not news."""
+        for limit, controller, name in (
+            ("memory", "memory", "memory.max" if self._unified else "memory.limit_in_bytes"),
+            ("pids", "pids", "pids.max"),
+            ("cpus", "cpu", "cpu.max" if self._unified else "cpu.cfs_quota_us"),
+        ):
+            group = self._groups.get(controller)
+            if group and _is_limited(group / name):
+                self.enforced.add(limit)
+        self.was_out_of_memory()
+
     def _make(self, controller: str, path: Path) -> None:
         parent = path.parent
         parent.mkdir(exist_ok=True)
@@ -159,6 +171,12 @@ class SandboxGroups:
                     raise
                 gone = False
         return gone
+
+
+def _is_limited(path: Path) -> bool:
+    """v1 writes an absurdly large number, or -1, for "no limit"; v2 the word max."""
+    words = _words(path)
+    return bool(words) and words[0].isdigit() and int(words[0]) < 1 << 60
 
 
 def _words(path: Path) -> list[str]:

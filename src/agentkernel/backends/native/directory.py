@@ -1,13 +1,16 @@
 """The directory a sandbox has on the host, from its first moment to its last.
 
-    sandboxes/<id>/lock     held by whoever owns the sandbox; free: the owner is gone
-                   s        agentd's socket
-                   pid      its process on the host: pid, start time, boot id
-                   layers   host paths of the layers it stands on, a line each
-                   upper/   the guest's files, unless they are in memory
+    runs/<id>/        a sandbox that lives as long as its owner's process
+    sandboxes/<id>/   one that is kept: it outlives its owner, and its files outlive its processes
+        lock     (runs) held by the owner; free: the owner is gone
+        s        agentd's socket, while it runs
+        runtime  what is needed to find the running sandbox again: process, token, ids, root
+        layers   host paths of the layers it stands on, a line each
+        upper/   the guest's files, unless they are in memory
 
-A directory gets its final name only once its lock is held, so one that can be locked has been
-abandoned and may be removed.
+A directory below `runs` gets its final name only once its lock is held, so one that can be locked
+has been abandoned and may be removed. Kept ones are never judged by a lock: whoever owns the state
+directory knows them by name.
 """
 
 from __future__ import annotations
@@ -18,62 +21,108 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
+from agentkernel.backends.base import EffectiveLine
+from agentkernel.backends.native.idmaps import IdMaps
 from agentkernel.errors import HostError
+from agentkernel.images.model import RootFilesystem
 
 _UNFINISHED = ".new-"
+_RUNNING_FILES = ("s", "runtime")
+_OWN_FILES = ("layers", "lock")
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process of the host, told apart from another that has its number later."""
+
+    pid: int
+    start: str
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, _start_time(pid), _boot_id())
+
+    def lives(self) -> bool:
+        try:
+            return self.boot == _boot_id() and self.start == _start_time(self.pid)
+        except OSError:
+            return False
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """A running sandbox, as written down for whoever comes after its owner."""
+
+    process: Process
+    token: bytes
+    maps: IdMaps
+    root: RootFilesystem
+    effective: tuple[EffectiveLine, ...]
 
 
 class SandboxDirectory:
-    """One sandbox's directory, locked."""
+    """One sandbox's directory."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, lock: int = -1) -> None:
         self.path = path
         self._lock = lock
 
     @classmethod
-    def create(cls, parent: Path, id: str) -> SandboxDirectory:
+    def create(cls, parent: Path, id: str, *, locked: bool) -> SandboxDirectory:
+        """A new one. Raises HostError where none can be made."""
         temporary = parent / f"{_UNFINISHED}{id}"
+        lock = -1
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary.mkdir(mode=0o700)
-            lock = os.open(temporary / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if locked:
+                lock = os.open(temporary / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            temporary.rename(parent / id)
         except OSError as exc:
             raise HostError(
                 f"the state directory can't be written: {exc.filename}: {exc.strerror}",
                 hint="set AGENTKERNEL_STATE_DIR to a directory of yours",
             ) from None
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        path = parent / id
-        temporary.rename(path)
-        return cls(path, lock)
+        return cls(parent / id, lock)
 
     @property
     def upper(self) -> Path:
         return self.path / "upper"
 
     def make_upper(self) -> Path:
-        self.upper.mkdir(mode=0o755)
+        self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
 
     def record_layers(self, paths: Iterable[str]) -> None:
         """Before they are used: whoever prunes layers keeps these."""
         (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
 
-    def record_process(self, pid: int) -> None:
-        (self.path / "pid").write_text(f"{pid} {_start_time(pid)} {_boot_id()}", encoding="ascii")
+    def record_runtime(self, runtime: Runtime) -> None:
+        temporary = self.path / ".runtime"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(msgspec.json.encode(runtime))
+        temporary.rename(self.path / "runtime")
 
-    def recorded_process(self) -> int | None:
-        """The sandbox's process, if that very one still lives: a pid alone may be another's."""
+    def runtime(self) -> Runtime | None:
+        """What was running here, if that very process still lives."""
         try:
-            pid, start, boot = (self.path / "pid").read_text(encoding="ascii").split()
-            same = boot == _boot_id() and start == _start_time(int(pid))
-            return int(pid) if same else None
-        except (OSError, ValueError):
+            found = msgspec.json.decode((self.path / "runtime").read_bytes(), type=Runtime)
+        except (OSError, msgspec.DecodeError):
             return None
+        return found if found.process.lives() else None
+
+    def forget_runtime(self) -> None:
+        for name in (*_RUNNING_FILES, ".runtime"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path / name)
 
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
-        for name in ("s", "pid", "layers", "lock"):
+        self.forget_runtime()
+        for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
         with contextlib.suppress(FileNotFoundError):
@@ -110,12 +159,13 @@ def abandoned(parent: Path) -> Iterator[SandboxDirectory]:
         yield SandboxDirectory(path, lock)
 
 
-def layers_in_use(parent: Path) -> set[str]:
+def layers_in_use(*parents: Path) -> set[str]:
     """What the sandboxes that exist stand on."""
     found: set[str] = set()
-    for path in parent.glob("*/layers"):
-        with contextlib.suppress(FileNotFoundError):
-            found.update(path.read_text(errors="surrogateescape").split("\n"))
+    for parent in parents:
+        for path in parent.glob("*/layers"):
+            with contextlib.suppress(FileNotFoundError):
+                found.update(path.read_text(errors="surrogateescape").split("\n"))
     return found
 
 

@@ -1,0 +1,147 @@
+"""A running native sandbox, and how one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+
+from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.backends.native import idmaps
+from agentkernel.backends.native.cgroups import SandboxGroups
+from agentkernel.backends.native.directory import Runtime, SandboxDirectory
+from agentkernel.backends.native.idranges import IdRanges
+from agentkernel.backends.native.launcher import LaunchFailure, remove_upper
+from agentkernel.backends.native.plan import LaunchPlan
+from agentkernel.errors import AgentKernelError, SandboxUnavailableError
+from agentkernel.guest.binary import agentd_path
+from agentkernel.guest.channel import GuestChannel
+from agentkernel.images.model import RootFilesystem
+
+_SHUTDOWN_ANSWER_S = 5.0
+
+
+class NativeSandbox:
+    """A running sandbox of this engine. Made by NativeBackend."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        runtime: Runtime,
+        channel: GuestChannel,
+        directory: SandboxDirectory,
+        groups: SandboxGroups,
+        ranges: IdRanges,
+    ) -> None:
+        self.id = blueprint.id
+        self.blueprint = blueprint
+        self.channel = channel
+        self.pid = runtime.process.pid
+        self._runtime = runtime
+        self._directory = directory
+        self._groups = groups
+        self._ranges = ranges
+
+    @property
+    def root(self) -> RootFilesystem:
+        return self._runtime.root
+
+    @property
+    def maps(self) -> idmaps.IdMaps:
+        return self._runtime.maps
+
+    @property
+    def effective(self) -> tuple[EffectiveLine, ...]:
+        return self._runtime.effective
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self._runtime.root.environment
+
+    def check_user(self, user: str) -> None:
+        only = self.maps.single_id
+        name = user.partition(":")[0]
+        if only is not None and name in ("root", "user") and idmaps.guest_uid(name) != only:
+            raise idmaps.refuse_other_user(only, name)
+
+    def was_out_of_memory(self) -> bool:
+        return self._groups.was_out_of_memory()
+
+    async def stop(self, grace_seconds: float = 0.0) -> None:
+        if grace_seconds > 0 and not self.channel.closed.done():
+            await _ask_to_shut_down(self.channel, grace_seconds)
+        self.channel.close()
+        await end_sandbox(self.pid, self._directory, self._groups)
+        release_ids(self.maps, self._directory, self._ranges)
+
+    async def destroy(self) -> None:
+        await self.stop()
+        await remove_files(self._directory, self.maps)
+
+
+async def _ask_to_shut_down(channel: GuestChannel, grace_seconds: float) -> None:
+    """TERM to everything, then KILL; whatever comes of it, PID 1 is ended afterwards."""
+    seconds = grace_seconds + _SHUTDOWN_ANSWER_S
+    try:
+        await channel.call("shutdown", seconds=seconds, grace_ms=round(grace_seconds * 1000))
+    except SandboxUnavailableError:
+        return
+
+
+async def end_sandbox(pid: int, directory: SandboxDirectory, groups: SandboxGroups) -> None:
+    """Everything of a sandbox but its files and ids. Idempotent; each step is safe to repeat."""
+    if pid:
+        await _end_process(pid)
+    await _remove_groups(groups)
+    directory.forget_runtime()
+
+
+def release_ids(maps: idmaps.IdMaps, directory: SandboxDirectory, ranges: IdRanges) -> None:
+    """Once no process has them any more. What is on disk has canonical ids, whoever comes next."""
+    if maps.mode == "range":
+        ranges.release(maps.outer_uids[0][1], str(directory.path))
+
+
+async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:
+    """The directory with all that a guest made of it. Idempotent."""
+    if directory.upper.exists():
+        plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
+        plan.source(str(directory.upper), writable=True)
+        try:
+            await remove_upper(str(agentd_path()), plan.encode())
+        except LaunchFailure as failure:
+            raise AgentKernelError(
+                f"files of a sandbox can't be removed: {failure.detail}: "
+                f"{os.strerror(failure.errno)}"
+            ) from None
+    directory.remove()
+
+
+async def _end_process(pid: int) -> None:
+    """Kills PID 1 of a sandbox, and with it everything inside; returns when it is gone."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        loop = asyncio.get_running_loop()
+        gone: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(fd, gone.set_result, None)
+        gone.add_done_callback(lambda _: loop.remove_reader(fd))
+        await gone
+        os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 (never blocks: it has ended)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+    finally:
+        os.close(fd)
+
+
+async def _remove_groups(groups: SandboxGroups) -> None:
+    """The kernel lets go of a group a moment after its last process."""
+    for attempt in range(600):
+        if groups.remove():
+            return
+        await asyncio.sleep(0.1 if attempt > 20 else 0.002)
+    raise AgentKernelError("a control group of the sandbox can't be removed")
