@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test shares: a kernel with a state directory of its own."""
+"""Fixtures that every kind of test shares: a state directory, sandboxes in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from agentkernel.backends.base import Sandbox
 from agentkernel.guest.processes import ProcessOptions
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
@@ -30,20 +31,20 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def kernel(state_dir: Path) -> AsyncIterator[Kernel]:
-    async with Kernel(state_dir) as kernel:
-        yield kernel
+async def runs(state_dir: Path) -> AsyncIterator[Runs]:
+    async with Runs(state_dir) as runs:
+        yield runs
     assert not os.listdir(state_dir / "runs"), "a sandbox left its directory behind"
 
 
 @pytest.fixture
-async def sandbox(kernel: Kernel) -> Sandbox:
+async def sandbox(runs: Runs) -> Sandbox:
     """A sandbox of the host image with all defaults."""
-    return await kernel.create(SandboxSpec())
+    return await runs.create(SandboxSpec())
 
 
 @pytest.fixture
-def run(kernel: Kernel, sandbox: Sandbox) -> Run:
+def run(runs: Runs, sandbox: Sandbox) -> Run:
     """Runs a command in `sandbox`: a list is argv, a string a shell command."""
 
     async def run_(
@@ -51,6 +52,6 @@ def run(kernel: Kernel, sandbox: Sandbox) -> Run:
     ) -> ExecResult:
         argv = ["sh", "-c", command] if isinstance(command, str) else command
         chosen = ProcessOptions(user=user, **options)  # type: ignore[arg-type]
-        return await kernel.run(sandbox, argv, chosen, stdin=stdin)
+        return await runs.run(sandbox, argv, chosen, stdin=stdin)
 
     return run_

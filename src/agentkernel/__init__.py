@@ -13,16 +13,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from agentkernel.errors import AgentKernelError
     from agentkernel.guest.processes import ExitStatus, Outcome, ProcessOptions
-    from agentkernel.kernel.kernel import ExecResult, Kernel
+    from agentkernel.kernel.commands import ExecResult
+    from agentkernel.kernel.kernel import Kernel
+    from agentkernel.kernel.runs import Runs
     from agentkernel.kernel.spec import SandboxSpec
 
 _HOMES = {
     "AgentKernelError": "agentkernel.errors",
-    "ExecResult": "agentkernel.kernel.kernel",
+    "ExecResult": "agentkernel.kernel.commands",
     "ExitStatus": "agentkernel.guest.processes",
     "Kernel": "agentkernel.kernel.kernel",
     "Outcome": "agentkernel.guest.processes",
     "ProcessOptions": "agentkernel.guest.processes",
+    "Runs": "agentkernel.kernel.runs",
     "SandboxSpec": "agentkernel.kernel.spec",
 }
 
@@ -33,6 +36,7 @@ __all__ = [
     "Kernel",
     "Outcome",
     "ProcessOptions",
+    "Runs",
     "SandboxSpec",
 ]
 

@@ -20,7 +20,7 @@ from agentkernel.kernel.spec import SandboxSpec, expand
 
 @pytest.fixture
 def blueprint() -> Blueprint:
-    return expand(SandboxSpec(ephemeral=False))
+    return expand(SandboxSpec(ephemeral=False), owned=False)
 
 
 async def shell(sandbox: Sandbox, script: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from agentkernel.backends.native import backend
 from agentkernel.images.model import RootFilesystem, Tree
 from agentkernel.images.resolve import resolve_image
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 CONNECT = (
@@ -43,21 +43,21 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def test_tree_is_readable_and_its_secrets_are_not(kernel: Kernel, tree: Path) -> None:
-    sandbox = await kernel.create(SandboxSpec())
+async def test_tree_is_readable_and_its_secrets_are_not(runs: Runs, tree: Path) -> None:
+    sandbox = await runs.create(SandboxSpec())
     script = f"cat {tree}/program; cat {tree}/credentials; ls -A {tree}/private; touch {tree}/x"
-    result = await kernel.run(sandbox, ["sh", "-c", script])
+    result = await runs.run(sandbox, ["sh", "-c", script])
     assert result.stdout == b"content"
     assert b"Read-only file system" in result.stderr
     assert any(line.value == str(tree) for line in sandbox.effective)
 
 
-async def test_socket_in_a_tree_can_not_be_reached(kernel: Kernel, tree: Path) -> None:
+async def test_socket_in_a_tree_can_not_be_reached(runs: Runs, tree: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as control:
         server.bind(str(tree / "s"))
         (tree / "s").chmod(0o777)
         server.listen()
         control.connect(str(tree / "s"))  # from outside it can
-        sandbox = await kernel.create(SandboxSpec())
-        result = await kernel.run(sandbox, ["python3", "-c", CONNECT, str(tree / "s")])
+        sandbox = await runs.create(SandboxSpec())
+        result = await runs.run(sandbox, ["python3", "-c", CONNECT, str(tree / "s")])
     assert result.stdout == b"ConnectionRefusedError\n", result.stderr

@@ -24,7 +24,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an engine needs, expanded: no profile names, no defaults left to fill in.
 
     `explicit` names the limits somebody asked for: one of those that can't be enforced fails the
-    create (UnenforceableError); another is reported in `Sandbox.effective` and left.
+    create (UnenforceableError); another is reported in `Sandbox.effective` and left. `owned`: the
+    sandbox ends with the process that made it; any other outlives it and can be found again.
     """
 
     id: str
@@ -36,7 +37,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     nested_userns: bool
     limits: Limits
     explicit: frozenset[str] = frozenset()
-    ephemeral: bool
+    owned: bool
     hostname: str
     profile: str
 
@@ -107,6 +108,10 @@ class Backend(ABC):
 
         Raises SandboxUnavailableError when its process lives but its agentd does not answer.
         """
+
+    @abstractmethod
+    def kept(self) -> list[str]:
+        """Ids of the kept sandboxes of which anything exists."""
 
     @abstractmethod
     async def remove(self, id: str) -> None:

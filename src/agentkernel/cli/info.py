@@ -10,7 +10,7 @@ import sys
 from agentkernel.backends.base import Sandbox
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.values import printable
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 
 
 def main(options: argparse.Namespace) -> int:
@@ -30,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _make(options: argparse.Namespace) -> Sandbox:
-    async with Kernel() as kernel:
-        return await kernel.create(
+    async with Runs() as runs:
+        return await runs.create(
             spec_of(options), lambda text: print(f"agentkernel: {text} …", file=sys.stderr)
         )

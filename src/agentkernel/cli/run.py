@@ -25,7 +25,8 @@ from agentkernel.guest.processes import (
     signal_name,
 )
 from agentkernel.guest.protocol import Channel
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.runs import Runs
 
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 _TERMINATED = 128 + signal.SIGTERM
@@ -50,16 +51,16 @@ async def _run(options: argparse.Namespace, argv: list[str]) -> int:
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    async with Kernel() as kernel:
-        sandbox = await kernel.create(spec_of(options), _progress(options))
+    async with Runs() as runs:
+        sandbox = await runs.create(spec_of(options), _progress(options))
         if not options.quiet and not options.json:
-            _say_once(kernel, sandbox)
+            _say_once(runs, sandbox)
         process_options = _process_options(options, terminal)
         if options.json:
-            return await _run_to_json(kernel, sandbox, argv, process_options)
-        process = kernel.start(sandbox, argv, process_options)
+            return await _run_to_json(sandbox, argv, process_options)
+        process = start_command(sandbox, argv, process_options)
         code = await _attend(process, terminal)
-        status = kernel.judge(sandbox, process)
+        status = judge(sandbox, process.status)
     return _finish(status, argv[0], options) if code is None else code
 
 
@@ -96,8 +97,7 @@ async def _attend(process: GuestProcess, terminal: Terminal | None) -> int | Non
     try:
         with terminal.raw() if terminal else contextlib.nullcontext():
             while (part := await process.output()) is not None:
-                channel, data = part
-                await write_out(1 if channel is Channel.STDOUT else 2, data)
+                await write_out(1 if part.channel is Channel.STDOUT else 2, part.data)
     except BrokenPipeError:
         process.kill()
         return _BROKEN_PIPE
@@ -141,11 +141,9 @@ def _not_started(status: ExitStatus, name: str) -> int:
     return 126
 
 
-async def _run_to_json(
-    kernel: Kernel, sandbox: Sandbox, argv: list[str], options: ProcessOptions
-) -> int:
+async def _run_to_json(sandbox: Sandbox, argv: list[str], options: ProcessOptions) -> int:
     data = b"" if sys.stdin is None or sys.stdin.isatty() else await asyncio.to_thread(_read_stdin)
-    result = await kernel.run(sandbox, argv, options, stdin=data)
+    result = await run_command(sandbox, argv, options, stdin=data)
     print(json.dumps(result_json(result)))
     return 0
 
@@ -181,10 +179,10 @@ def _progress(options: argparse.Namespace) -> Any:
     return None if options.quiet else lambda text: _say(f"{text} …")
 
 
-def _say_once(kernel: Kernel, sandbox: Sandbox) -> None:
+def _say_once(runs: Runs, sandbox: Sandbox) -> None:
     """A profile's default that can't be enforced is said once for each state directory."""
     for sentence in unenforced(sandbox.effective):
-        mark = kernel.state_dir / "said" / base64.urlsafe_b64encode(sentence.encode()).decode()[:96]
+        mark = runs.state_dir / "said" / base64.urlsafe_b64encode(sentence.encode()).decode()[:96]
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.touch()

@@ -11,7 +11,7 @@ import msgspec
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.checks import Check, check_backends
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 
@@ -43,8 +43,8 @@ def _print(check: Check) -> None:
 
 
 async def _prepare(options: argparse.Namespace) -> int:
-    async with Kernel() as kernel:
-        await kernel.create(
+    async with Runs() as runs:
+        await runs.create(
             SandboxSpec(), lambda text: print(f"agentkernel: {text} …", file=sys.stderr)
         )
     print(json.dumps({"ready": True}) if options.json else "ready")

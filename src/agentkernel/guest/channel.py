@@ -127,12 +127,17 @@ class Stream:
 
     # -- called by the owner --------------------------------------------------------------------
 
-    async def next(self) -> Message:
+    async def peek(self) -> Message:
+        """The next message, which stays the next."""
         while not self._messages:
             if self._failure:
                 raise self._failure
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
+        return self._messages[0]
+
+    async def next(self) -> Message:
+        await self.peek()
         message = self._messages.popleft()
         if isinstance(message, Control):
             self._control_backlog -= 1

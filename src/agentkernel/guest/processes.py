@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal as signals
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,6 +43,14 @@ class ExitStatus(msgspec.Struct, frozen=True):
     usage: Usage = Usage()
 
 
+class Chunk(NamedTuple):
+    """Bytes a process wrote, and where they are in all that it wrote to that channel."""
+
+    channel: Channel
+    data: bytes
+    offset: int
+
+
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `exec` may be told. `env` is the whole environment of the process."""
 
@@ -64,13 +72,27 @@ class GuestProcess:
         self.status: ExitStatus | None = None
         self._stream = stream
         self._given: Output | None = None
+        self._offsets = {Channel.STDOUT: 0, Channel.STDERR: 0}
+
+    @classmethod
+    def attach(
+        cls, channel: GuestChannel, id: str, *, stdout_offset: int = 0, stderr_offset: int = 0
+    ) -> GuestProcess:
+        """Takes up the output of a process that is already there. NotFoundError comes from
+        `output`. Whoever was attached before is let go of."""
+        return cls(channel.open("attach", id=id, out=stdout_offset, err=stderr_offset), id)
 
     @classmethod
     def start(
-        cls, channel: GuestChannel, argv: Sequence[str], options: ProcessOptions
+        cls,
+        channel: GuestChannel,
+        argv: Sequence[str],
+        options: ProcessOptions,
+        *,
+        id: str | None = None,
     ) -> GuestProcess:
         """Asks for the process; whether it started is part of its outcome."""
-        id = new_id()
+        id = id or new_id()
         request: dict[str, Any] = {
             "id": id,
             "argv": [_os_bytes(word) for word in argv],
@@ -88,7 +110,7 @@ class GuestProcess:
             request["timeout_ms"] = max(1, round(options.timeout_seconds * 1000))
         return cls(channel.open("exec", **request), id)
 
-    async def output(self) -> tuple[Channel, bytes] | None:
+    async def output(self) -> Chunk | None:
         """The next bytes of stdout or stderr; None at the end, when `status` is set.
 
         Asking for more says that what was given before is out of the caller's hands: that is what
@@ -101,15 +123,36 @@ class GuestProcess:
             message = await self._stream.next()
             if isinstance(message, Output):
                 self._given = message
-                return message.channel, message.data
+                offset = self._offsets[message.channel]
+                self._offsets[message.channel] = offset + len(message.data)
+                return Chunk(message.channel, message.data, offset)
             if isinstance(message, Control):
-                pid = message.body.get("pid")
-                if isinstance(pid, int):
-                    self.pid = pid
+                self._take_notice(message.body)
                 continue
-            self.status = _exit_status(message)
+            self.status = exit_status(message)
             self._stream.release()
             return None
+
+    async def started(self) -> None:
+        """Returns when the process runs, or has ended, or could not be started."""
+        while self.pid is None and self.status is None:
+            message = await self._stream.peek()
+            if not isinstance(message, Control):
+                return
+            await self._stream.next()
+            self._take_notice(message.body)
+
+    def _take_notice(self, body: dict[str, Any]) -> None:
+        """`started`, `attached` and `dropped`: where the process is, and where its output is."""
+        if isinstance(pid := body.get("pid"), int):
+            self.pid = pid
+        if body.get("ev") == "attached":
+            self._offsets = {
+                Channel.STDOUT: _count(body, "out"),
+                Channel.STDERR: _count(body, "err"),
+            }
+        elif body.get("ev") == "dropped" and body.get("ch") in (1, 2):
+            self._offsets[Channel(body["ch"])] = _count(body, "offset")
 
     async def write(self, data: bytes) -> None:
         await self._stream.send(data)
@@ -137,7 +180,7 @@ def _os_bytes(text: str) -> bytes | str:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _exit_status(end: End) -> ExitStatus:
+def exit_status(end: End) -> ExitStatus:
     body = end.body
     try:
         outcome = Outcome(body.get("outcome", ""))

@@ -15,7 +15,7 @@ import msgspec
 
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.processes import Outcome
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 DEADLINE_S = 60.0
@@ -59,9 +59,9 @@ async def _check_native(state_dir: Path | None) -> Check:
     tried = "made a sandbox of the host image and ran `true` in it"
     detail, hint, works = "", None, False
     try:
-        async with asyncio.timeout(DEADLINE_S), Kernel(state_dir) as kernel:
-            sandbox = await kernel.create(SandboxSpec())
-            result = await kernel.run(sandbox, ["true"])
+        async with asyncio.timeout(DEADLINE_S), Runs(state_dir) as runs:
+            sandbox = await runs.create(SandboxSpec())
+            result = await runs.run(sandbox, ["true"])
             works = result.status.outcome is Outcome.EXITED and result.status.exit_code == 0
             ids = next(line.value for line in sandbox.effective if line.what == "ids")
             detail = f"works; ids: {ids}" if works else f"`true` did not succeed: {result.status}"

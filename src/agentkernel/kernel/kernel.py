@@ -1,52 +1,86 @@
-"""The kernel as a library: sandboxes and the commands in them, without a server.
+"""The kernel as a library: sandboxes with names, a state that survives, commands, jobs, events.
 
     async with Kernel() as kernel:
-        sandbox = await kernel.create(SandboxSpec())
-        result = await kernel.run(sandbox, ["python3", "-c", "print(6*7)"])
+        sandbox = await kernel.create(SandboxSpec(), name="work")
+        result = await kernel.run("work", ["python3", "-c", "print(6*7)"])
 
-A Kernel owns the sandboxes it made and ends them when it is closed.
+One Kernel owns a state directory (StateLockedError otherwise). Sandboxes outlive it: closing it, or
+killing its process, leaves them and their jobs running, and the next Kernel finds them again.
+
+Every change is a row before it is a fact: `creating` and `removing` are what a crash leaves, and
+what the next start completes or takes back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Literal
 
 import msgspec
 
-from agentkernel.backends.base import Backend, Progress, Sandbox
+from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
 from agentkernel.backends.native.backend import NativeBackend
-from agentkernel.errors import InvalidInputError, SandboxUnavailableError
-from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
-from agentkernel.guest.protocol import Channel
+from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError
+from agentkernel.guest.processes import GuestProcess, ProcessOptions
+from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.commands import ExecResult, run_command, start_command
+from agentkernel.kernel.jobs import Jobs
+from agentkernel.kernel.live import Live
+from agentkernel.kernel.reaper import Reaper
+from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
+from agentkernel.kernel.store import (
+    EventPage,
+    Idempotency,
+    NewEvent,
+    SandboxPage,
+    SandboxRecord,
+    StateLock,
+    Store,
+)
 
-_SIGKILL = 9
-
-
-class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished command with what it wrote. `truncated`: more was written than was to be kept."""
-
-    status: ExitStatus
-    stdout: bytes
-    stderr: bytes
-    truncated: bool
-    dropped_bytes: int
+LOCAL_OWNER = "local"
+AtEnd = Literal["stop", "remove"]
 
 
 class Kernel:
-    """See the module."""
+    """See the module. `id` in its calls is an id or a name."""
 
-    def __init__(self, state_dir: Path | None = None) -> None:
+    def __init__(
+        self, state_dir: Path | None = None, *, admission: Admission | None = None
+    ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backend: Backend = NativeBackend(self.state_dir)
-        self._sandboxes: dict[str, Sandbox] = {}
+        self._admission = admission or Admission()
+        self._lock = StateLock(self.state_dir)
+        self._live: dict[str, Live] = {}
+        self._store: Store
+        self.jobs: Jobs
+        self._reaper: Reaper
 
     async def __aenter__(self) -> Kernel:
-        await self.backend.collect_garbage()
+        self._lock.acquire()
+        try:
+            self._store = await Store.open(self.state_dir / "state.db")
+        except BaseException:
+            self._lock.release()
+            raise
+        self.jobs = Jobs(self._store, self._find)
+        self._reaper = Reaper(self)
+        try:
+            await self.backend.collect_garbage()
+            self._live = await reconcile(self._store, self.backend)
+            await self.jobs.refresh_all(self._live.values())
+        except BaseException:
+            await self._close()
+            raise
+        self._reaper.start()
         return self
 
     async def __aexit__(
@@ -55,86 +89,256 @@ class Kernel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for sandbox in list(self._sandboxes.values()):
-            await self.destroy(sandbox)
+        await self._reaper.stop()
+        await self._close()
 
-    async def create(self, spec: SandboxSpec, progress: Progress | None = None) -> Sandbox:
-        sandbox = await self.backend.create(expand(spec), progress)
-        self._sandboxes[sandbox.id] = sandbox
-        return sandbox
+    async def _close(self) -> None:
+        """Lets go of everything; what runs goes on."""
+        for live in self._live.values():
+            if live.sandbox:
+                live.sandbox.channel.close()
+        self._live.clear()
+        await self._store.close()
+        self._lock.release()
 
-    async def destroy(self, sandbox: Sandbox) -> None:
-        await sandbox.destroy()
-        self._sandboxes.pop(sandbox.id, None)
+    # -- life -----------------------------------------------------------------------------------
 
-    def start(self, sandbox: Sandbox, argv: Sequence[str], options: ProcessOptions) -> GuestProcess:
-        """Starts a command whose environment is the sandbox's with the caller's on top."""
-        if not argv or any("\0" in word for word in argv):
-            raise InvalidInputError("a command needs at least one word, and none with a NUL")
-        for key in options.env:
-            if not key or "=" in key or "\0" in key or "\0" in options.env[key]:
-                raise InvalidInputError(f"{key!r} is not a name of an environment variable")
-        if options.user is not None:
-            sandbox.check_user(options.user)
-        environment = {**sandbox.environment, **options.env}
-        options = msgspec.structs.replace(options, env=environment)
-        return GuestProcess.start(sandbox.channel, argv, options)
-
-    def judge(self, sandbox: Sandbox, process: GuestProcess) -> ExitStatus:
-        """The outcome as the host sees it: it knows why the kernel killed, agentd does not."""
-        status = process.status
-        if status is None:
-            return ExitStatus(outcome=Outcome.LOST)
-        if (
-            status.outcome is Outcome.SIGNALED
-            and status.signal == _SIGKILL
-            and sandbox.was_out_of_memory()
-        ):
-            return msgspec.structs.replace(status, outcome=Outcome.OOM, signal=None)
-        return status
-
-    async def run(
+    async def create(
         self,
-        sandbox: Sandbox,
+        spec: SandboxSpec,
+        *,
+        name: str | None = None,
+        owner: str = LOCAL_OWNER,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: float | None = None,
+        idle_seconds: float | None = None,
+        on_ttl: AtEnd = "stop",
+        on_idle: AtEnd = "stop",
+        idempotency: Idempotency | None = None,
+        progress: Progress | None = None,
+    ) -> SandboxRecord:
+        """Makes and starts a sandbox. When it raises, nothing of it is left."""
+        for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
+            if seconds is not None and not seconds > 0:
+                raise InvalidInputError(f"the {what} must be more than 0 s")
+        blueprint = expand(spec, owned=False)
+        self._admission.check(len(self._live))
+        now = time.time()
+        inserted = await self._store.insert_sandbox(
+            SandboxRecord(
+                id=blueprint.id,
+                name=name,
+                owner=owner,
+                backend=self.backend.name,
+                blueprint=msgspec.to_builtins(blueprint),
+                env=spec.env,
+                labels=dict(labels or {}),
+                ephemeral=spec.ephemeral,
+                created_at=now,
+                updated_at=now,
+                ttl_seconds=ttl_seconds,
+                idle_seconds=idle_seconds,
+                # A sandbox whose files are in memory has nothing to be started from again.
+                on_ttl="remove" if spec.ephemeral else on_ttl,
+                on_idle="remove" if spec.ephemeral else on_idle,
+            ),
+            idempotency=idempotency,
+        )
+        if not inserted.created:
+            return inserted.record
+        live = self._live[blueprint.id] = Live(blueprint.id)
+        async with live.changing:
+            try:
+                live.sandbox = await self.backend.create(blueprint, progress)
+                return await self._running(inserted.record, "sandbox.created")
+            except BaseException as exc:
+                self._live.pop(blueprint.id, None)
+                if live.sandbox:
+                    await live.sandbox.destroy()
+                await self._store.remove_sandbox(
+                    blueprint.id,
+                    events=[_event(inserted.record, "sandbox.create_failed", reason=_words(exc))],
+                )
+                raise
+
+    async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
+        """Runs a stopped sandbox again. One that runs is left as it is."""
+        record, live = await self._find(id, owner)
+        async with live.changing:
+            record = await self._store.get_sandbox(record.id)
+            if live.sandbox and not live.sandbox.channel.closed.done():
+                return record
+            if record.ephemeral:
+                raise ConflictError(
+                    "the files of this sandbox were in memory and are gone", hint="make another"
+                )
+            live.sandbox = await self.backend.start(_blueprint(record))
+            return await self._running(record, "sandbox.started")
+
+    async def stop(
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        grace_seconds: float = 5.0,
+        reason: str = "asked",
+    ) -> SandboxRecord:
+        """Ends every process and keeps the files. An ephemeral sandbox has none: it is removed."""
+        record, live = await self._find(id, owner)
+        if record.ephemeral:
+            await self.remove(record.id, reason=reason)
+            return msgspec.structs.replace(record, state="stopped")
+        async with live.changing:
+            sandbox, live.sandbox = live.sandbox, None
+            if sandbox:
+                await sandbox.stop(grace_seconds)
+            lost = await self._store.mark_jobs_lost(record.id)
+            live.running_jobs.clear()
+            return await self._store.update_sandbox(
+                record.id,
+                state="stopped",
+                handle=None,
+                expires_at=None,
+                error=None,
+                events=[_event(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+            )
+
+    async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
+        """Ends it and removes every trace but its events."""
+        record, live = await self._find(id, owner)
+        async with live.changing:
+            await self._store.update_sandbox(record.id, state="removing")
+            sandbox, live.sandbox = live.sandbox, None
+            if sandbox:
+                await sandbox.destroy()
+            await self.backend.remove(record.id)
+            await self._store.remove_sandbox(
+                record.id, events=[_event(record, "sandbox.removed", reason=reason)]
+            )
+            self._live.pop(record.id, None)
+
+    async def extend(
+        self, id: str, ttl_seconds: float, *, owner: str | None = None
+    ) -> SandboxRecord:
+        """The time to live begins anew, from now."""
+        if not ttl_seconds > 0:
+            raise InvalidInputError("the ttl must be more than 0 s")
+        record, _ = await self._find(id, owner)
+        record = await self._store.update_sandbox(
+            record.id, ttl_seconds=ttl_seconds, expires_at=time.time() + ttl_seconds
+        )
+        self._reaper.wake()
+        return record
+
+    async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
+        now = time.time()
+        self._live[record.id].touch()
+        record = await self._store.update_sandbox(
+            record.id,
+            state="running",
+            started_at=now,
+            error=None,
+            expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
+            events=[_event(record, kind)],
+        )
+        self._reaper.wake()
+        return record
+
+    # -- looking --------------------------------------------------------------------------------
+
+    async def get(self, id: str, *, owner: str | None = None) -> SandboxRecord:
+        return await self._store.get_sandbox(id, owner)
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        states: Sequence[str] = (),
+        after: int | None = None,
+        limit: int = 100,
+    ) -> SandboxPage:
+        return await self._store.find_sandboxes(
+            owner, labels=labels, states=states, after=after, limit=limit
+        )
+
+    async def effective(self, id: str, *, owner: str | None = None) -> tuple[EffectiveLine, ...]:
+        """What holds in a running sandbox, and what enforces it."""
+        _, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            return sandbox.effective
+
+    async def events(self, after: int = 0, **filters: Any) -> EventPage:
+        return await self._store.events(after, **filters)
+
+    async def wait_for_events(self, after: int) -> int:
+        return await self._store.wait_for_events(after)
+
+    # -- commands -------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def exec(
+        self,
+        id: str,
         argv: Sequence[str],
         options: ProcessOptions | None = None,
         *,
+        owner: str | None = None,
+    ) -> AsyncIterator[GuestProcess]:
+        """A command for as long as the block lasts; leaving it early ends the command."""
+        record, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            process = start_command(sandbox, argv, _with_env(options, record))
+            try:
+                yield process
+            finally:
+                process.release()
+
+    async def run(
+        self,
+        id: str,
+        argv: Sequence[str],
+        options: ProcessOptions | None = None,
+        *,
+        owner: str | None = None,
         stdin: bytes = b"",
         output_bytes: int = 16 << 20,
     ) -> ExecResult:
-        """Runs a command to its end and keeps at most `output_bytes` of each of its streams."""
-        options = msgspec.structs.replace(options or ProcessOptions(), stdin=bool(stdin))
-        process = self.start(sandbox, argv, options)
-        kept = {Channel.STDOUT: bytearray(), Channel.STDERR: bytearray()}
-        dropped = 0
-        feeder = None
-        if stdin:
-            feeder = asyncio.ensure_future(_feed(process, stdin))
-        try:
-            while (part := await process.output()) is not None:
-                channel, data = part
-                room = output_bytes - len(kept[channel])
-                kept[channel] += data[:room]
-                dropped += max(0, len(data) - room)
-        except SandboxUnavailableError:
-            pass  # the outcome says `lost`
-        finally:
-            if feeder:
-                feeder.cancel()
-            process.release()
-        status = self.judge(sandbox, process)
-        return ExecResult(
-            status=status,
-            stdout=bytes(kept[Channel.STDOUT]),
-            stderr=bytes(kept[Channel.STDERR]),
-            truncated=dropped > 0,
-            dropped_bytes=dropped + status.dropped_bytes,
-        )
+        """A command to its end, with what it wrote."""
+        record, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            return await run_command(
+                sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
+            )
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
+        record = await self._store.get_sandbox(id, owner)
+        return record, self._live.setdefault(record.id, Live(record.id))
+
+    @property
+    def live(self) -> Mapping[str, Live]:
+        return self._live
+
+    async def tell(self, record: SandboxRecord, kind: str, **body: Any) -> None:
+        await self._store.append_events([_event(record, kind, **body)])
 
 
-async def _feed(process: GuestProcess, data: bytes) -> None:
-    try:
-        await process.write(data)
-    except SandboxUnavailableError:
-        return
-    process.close_stdin()
+def _blueprint(record: SandboxRecord) -> Blueprint:
+    return msgspec.convert(record.blueprint, Blueprint)
+
+
+def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+    options = options or ProcessOptions()
+    return msgspec.structs.replace(options, env={**record.env, **options.env})
+
+
+def _event(record: SandboxRecord, kind: str, **body: Any) -> NewEvent:
+    return NewEvent(kind=kind, sandbox_id=record.id, owner=record.owner, body=body)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, AgentKernelError):
+        return error.message
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__

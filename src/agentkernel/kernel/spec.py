@@ -22,7 +22,11 @@ UNBOUNDED = "unlimited"
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `run` and, later, `sandbox create` take. None: as the profile says."""
+    """What a sandbox is to be. None: as the profile says.
+
+    `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
+    ends; any other keeps its files on disk over stop and start.
+    """
 
     image: str = "host"
     profile: str = "moderate"
@@ -39,7 +43,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     env: dict[str, str] = {}
 
 
-def expand(spec: SandboxSpec) -> Blueprint:
+def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
     """The blueprint of a new sandbox. Raises InvalidInputError for what no sandbox can have."""
     profile = security_profile(spec.profile)
     limits = _limits(spec, profile.limits)
@@ -64,7 +68,7 @@ def expand(spec: SandboxSpec) -> Blueprint:
         nested_userns=spec.nested_userns,
         limits=limits,
         explicit=frozenset(explicit),
-        ephemeral=spec.ephemeral,
+        owned=owned,
         hostname="sandbox",
         profile=profile.name,
     )

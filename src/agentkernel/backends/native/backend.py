@@ -78,8 +78,8 @@ class NativeBackend(Backend):
         return count
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> NativeSandbox:
-        parent = self._runs if blueprint.ephemeral else self._kept
-        directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.ephemeral)
+        parent = self._runs if blueprint.owned else self._kept
+        directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.owned)
         try:
             return await self._start_in(directory, blueprint, progress)
         except BaseException:
@@ -102,6 +102,12 @@ class NativeBackend(Backend):
         groups.find()
         channel = await GuestChannel.connect(str(directory.path), runtime.token)
         return NativeSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+
+    def kept(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._kept) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
 
     async def remove(self, id: str) -> None:
         directory = SandboxDirectory(self._kept / id)
@@ -220,7 +226,7 @@ def _boot_configuration(
     limits = blueprint.limits
     boot: dict[str, Any] = {
         "token": token,
-        "ephemeral": blueprint.ephemeral,
+        "ephemeral": blueprint.owned,
         "connect_ms": _CONNECT_MS,
         "cwd": "/",
         "user": blueprint.user,

@@ -1,0 +1,102 @@
+"""Commands in a running sandbox: what may be started, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+
+from agentkernel.backends.base import Sandbox
+from agentkernel.errors import InvalidInputError, SandboxUnavailableError
+from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
+from agentkernel.guest.protocol import Channel
+
+_SIGKILL = 9
+
+
+class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished command with what it wrote. `truncated`: more was written than was to be kept."""
+
+    status: ExitStatus
+    stdout: bytes
+    stderr: bytes
+    truncated: bool
+    dropped_bytes: int
+
+
+def start_command(
+    sandbox: Sandbox, argv: Sequence[str], options: ProcessOptions, *, id: str | None = None
+) -> GuestProcess:
+    """Starts a command whose environment is the sandbox's with the caller's on top."""
+    if not argv or any("\0" in word for word in argv):
+        raise InvalidInputError("a command needs at least one word, and none with a NUL")
+    for key, value in options.env.items():
+        if not key or "=" in key or "\0" in key or "\0" in value:
+            raise InvalidInputError(f"{key!r} is not a name of an environment variable")
+    if options.user is not None:
+        sandbox.check_user(options.user)
+    environment = {**sandbox.environment, **options.env}
+    options = msgspec.structs.replace(options, env=environment)
+    return GuestProcess.start(sandbox.channel, argv, options, id=id)
+
+
+def judge(sandbox: Sandbox, status: ExitStatus | None) -> ExitStatus:
+    """The outcome as the host sees it: it knows why the kernel killed, agentd does not."""
+    if status is None:
+        return ExitStatus(outcome=Outcome.LOST)
+    killed = status.outcome is Outcome.SIGNALED and status.signal == _SIGKILL
+    if killed and sandbox.was_out_of_memory():
+        return msgspec.structs.replace(status, outcome=Outcome.OOM, signal=None)
+    return status
+
+
+async def run_command(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    options: ProcessOptions | None = None,
+    *,
+    stdin: bytes = b"",
+    output_bytes: int = 16 << 20,
+) -> ExecResult:
+    """Runs a command to its end and keeps at most `output_bytes` of each of its streams.
+
+    A sandbox that goes away meanwhile is the outcome `lost`, not an exception.
+    """
+    options = msgspec.structs.replace(options or ProcessOptions(), stdin=bool(stdin))
+    process = start_command(sandbox, argv, options)
+    feeder = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
+    try:
+        kept, dropped = await _collect(process, output_bytes)
+    finally:
+        if feeder:
+            feeder.cancel()
+        process.release()
+    status = judge(sandbox, process.status)
+    return ExecResult(
+        status=status,
+        stdout=bytes(kept[Channel.STDOUT]),
+        stderr=bytes(kept[Channel.STDERR]),
+        truncated=dropped > 0,
+        dropped_bytes=dropped + status.dropped_bytes,
+    )
+
+
+async def _collect(
+    process: GuestProcess, output_bytes: int
+) -> tuple[dict[Channel, bytearray], int]:
+    kept = {Channel.STDOUT: bytearray(), Channel.STDERR: bytearray()}
+    dropped = 0
+    with contextlib.suppress(SandboxUnavailableError):
+        while (part := await process.output()) is not None:
+            room = output_bytes - len(kept[part.channel])
+            kept[part.channel] += part.data[:room]
+            dropped += max(0, len(part.data) - room)
+    return kept, dropped
+
+
+async def _feed(process: GuestProcess, data: bytes) -> None:
+    with contextlib.suppress(SandboxUnavailableError):
+        await process.write(data)
+        process.close_stdin()

@@ -1,0 +1,160 @@
+"""Jobs: commands with an id that go on without anybody listening.
+
+agentd keeps a job's output and outcome; the row is its name and its last known state. A job is lost
+only with its sandbox: then its row says so, and nothing is invented.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
+from agentkernel.guest.channel import End
+from agentkernel.guest.processes import (
+    ExitStatus,
+    GuestProcess,
+    Outcome,
+    ProcessOptions,
+    exit_status,
+)
+from agentkernel.ids import new_id
+from agentkernel.kernel.commands import judge, start_command
+from agentkernel.kernel.live import Live
+from agentkernel.kernel.store import JobRecord, SandboxRecord, Store
+
+Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
+
+
+class Jobs:
+    """The jobs of all sandboxes of a kernel."""
+
+    def __init__(self, store: Store, find: Find) -> None:
+        self._store = store
+        self._find = find
+
+    async def start(
+        self,
+        sandbox: str,
+        argv: Sequence[str],
+        options: ProcessOptions | None = None,
+        *,
+        owner: str | None = None,
+    ) -> JobRecord:
+        """Returns when the job runs, or has ended already, or could not be started."""
+        record, live = await self._find(sandbox, owner)
+        options = options or ProcessOptions()
+        environment = {**record.env, **options.env}
+        chosen = msgspec.structs.replace(options, job=True, env=environment)
+        with live.used() as running:
+            job = await self._store.insert_job(
+                JobRecord(
+                    id=new_id(),
+                    sandbox_id=record.id,
+                    argv=list(argv),
+                    options=msgspec.to_builtins(msgspec.structs.replace(chosen, env=options.env)),
+                    created_at=time.time(),
+                )
+            )
+            try:
+                process = start_command(running, argv, chosen, id=job.id)
+                live.running_jobs.add(job.id)
+                await process.started()
+            except BaseException:
+                await self._end(live, job.id, ExitStatus(outcome=Outcome.NOT_STARTED))
+                raise
+            process.release()
+        await self.refresh(live)
+        return await self._store.get_job(job.id)
+
+    async def list(self, sandbox: str, *, owner: str | None = None) -> list[JobRecord]:
+        record, live = await self._find(sandbox, owner)
+        await self.refresh(live)
+        return await self._store.jobs_of(record.id)
+
+    async def get(self, id: str, *, owner: str | None = None) -> JobRecord:
+        job = await self._store.get_job(id)
+        _, live = await self._find(job.sandbox_id, owner)
+        await self.refresh(live)
+        return await self._store.get_job(id)
+
+    @contextlib.asynccontextmanager
+    async def attach(
+        self, id: str, *, owner: str | None = None, stdout_offset: int = 0, stderr_offset: int = 0
+    ) -> AsyncIterator[GuestProcess]:
+        """Its output from the given offsets, live to its end; stdin goes to it. Leaving the block
+        leaves the job alone."""
+        job = await self._store.get_job(id)
+        _, live = await self._find(job.sandbox_id, owner)
+        if job.state == "lost":
+            raise ConflictError("the job was lost with its sandbox's processes")
+        with live.used() as sandbox:
+            process = GuestProcess.attach(
+                sandbox.channel, id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+            )
+            try:
+                yield process
+            finally:
+                process.release()
+                if process.status is not None:
+                    await self._end(live, id, judge(sandbox, process.status))
+
+    async def signal(self, id: str, number: int, *, owner: str | None = None) -> None:
+        await self._call(id, owner, "signal", signal=number)
+
+    async def kill(self, id: str, *, owner: str | None = None) -> None:
+        """The whole tree, whatever it did to hide."""
+        await self._call(id, owner, "signal", kill=True)
+
+    async def _call(self, id: str, owner: str | None, op: str, **arguments: Any) -> None:
+        job = await self._store.get_job(id)
+        _, live = await self._find(job.sandbox_id, owner)
+        with live.used() as sandbox:
+            await sandbox.channel.call(op, id=id, **arguments)
+
+    async def refresh_all(self, sandboxes: Iterable[Live]) -> None:
+        for live in list(sandboxes):
+            await self.refresh(live)
+
+    async def refresh(self, live: Live) -> None:
+        """Asks agentd about jobs whose rows say `running`."""
+        sandbox = live.sandbox
+        if sandbox is None or sandbox.channel.closed.done():
+            return
+        rows = await self._store.jobs_of(live.id, states=("running",))
+        live.running_jobs = {row.id for row in rows}
+        if not rows:
+            return
+        try:
+            answer = await sandbox.channel.call("list")
+        except SandboxUnavailableError:
+            return
+        found = {
+            entry["id"]: entry
+            for entry in answer.get("procs", ())
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        }
+        for row in rows:
+            entry = found.get(row.id)
+            if entry is None:
+                # A row without a process: killed between the two. Nothing of it ever ran, or
+                # agentd would know it.
+                await self._end(live, row.id, ExitStatus(outcome=Outcome.NOT_STARTED))
+            elif not entry.get("running"):
+                await self._end(live, row.id, judge(sandbox, exit_status(End(entry))))
+
+    async def _end(self, live: Live, id: str, status: ExitStatus) -> None:
+        live.running_jobs.discard(id)
+        live.touch()
+        with contextlib.suppress(NotFoundError, ConflictError):
+            await self._store.update_job(
+                id,
+                expect_state="running",
+                state="ended",
+                status=msgspec.to_builtins(status),
+                ended_at=time.time(),
+            )

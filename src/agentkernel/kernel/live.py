@@ -1,0 +1,54 @@
+"""Sandboxes as a kernel holds them in memory: who uses them, and the lock for their life.
+
+What must hold: whoever changes a sandbox's state has its `changing` lock, and holds nothing else
+while waiting for it. Using a sandbox (a command, a file call) takes no lock: a long command never
+delays anything but the idle clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentkernel.backends.base import Sandbox
+from agentkernel.errors import ConflictError, SandboxUnavailableError
+
+
+class Live:
+    """One sandbox. `sandbox` is None while it does not run."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.sandbox: Sandbox | None = None
+        self.changing = asyncio.Lock()
+        self.running_jobs: set[str] = set()
+        self._users = 0
+        self._last_use = time.monotonic()
+
+    def idle_seconds(self) -> float:
+        """Since the last call ended, while nothing runs; 0 while anything does."""
+        if self._users or self.running_jobs:
+            return 0.0
+        return time.monotonic() - self._last_use
+
+    @contextmanager
+    def used(self) -> Iterator[Sandbox]:
+        """The running sandbox, for the time of one call."""
+        sandbox = self.sandbox
+        if sandbox is None:
+            raise ConflictError("the sandbox is not running", hint="start it first")
+        if sandbox.channel.closed.done():
+            raise SandboxUnavailableError(
+                "the sandbox does not answer any more", hint="stop it and start it again"
+            )
+        self._users += 1
+        try:
+            yield sandbox
+        finally:
+            self._users -= 1
+            self._last_use = time.monotonic()
+
+    def touch(self) -> None:
+        self._last_use = time.monotonic()

@@ -1,0 +1,70 @@
+"""After any crash: what the rows say, what the machine has, and making the two one again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentkernel.backends.base import Backend, Blueprint, Sandbox
+from agentkernel.errors import SandboxUnavailableError
+from agentkernel.kernel.live import Live
+from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
+
+
+async def reconcile(store: Store, backend: Backend) -> dict[str, Live]:
+    """Ends what was under way, finds what still runs, removes what has no row."""
+    live: dict[str, Live] = {}
+    records = await store.all_sandboxes()
+    for record in records:
+        if record.state in ("creating", "removing"):
+            await _remove(store, backend, record, f"interrupted while {record.state}")
+            continue
+        live[record.id] = Live(record.id)
+        if record.state == "running":
+            await _find_again(store, backend, record, live)
+    known = {record.id for record in records}
+    for id in backend.kept():
+        if id not in known:
+            await backend.remove(id)
+    return live
+
+
+async def _find_again(
+    store: Store, backend: Backend, record: SandboxRecord, live: dict[str, Live]
+) -> None:
+    try:
+        sandbox: Sandbox | None = await backend.reattach(
+            msgspec.convert(record.blueprint, Blueprint)
+        )
+    except SandboxUnavailableError as exc:
+        # Its process lives but does not answer: only its owner may decide to end it.
+        await store.update_sandbox(
+            record.id,
+            state="error",
+            error=exc.message,
+            events=[_event(record, "sandbox.unavailable", reason=exc.message)],
+        )
+        return
+    if sandbox:
+        live[record.id].sandbox = sandbox
+        return
+    reason = "it did not run any more"
+    if record.ephemeral:
+        del live[record.id]
+        await _remove(store, backend, record, reason)
+        return
+    lost = await store.mark_jobs_lost(record.id)
+    await store.update_sandbox(
+        record.id,
+        state="stopped",
+        expires_at=None,
+        events=[_event(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+    )
+
+
+async def _remove(store: Store, backend: Backend, record: SandboxRecord, reason: str) -> None:
+    await backend.remove(record.id)
+    await store.remove_sandbox(record.id, events=[_event(record, "sandbox.removed", reason=reason)])
+
+
+def _event(record: SandboxRecord, kind: str, **body: object) -> NewEvent:
+    return NewEvent(kind=kind, sandbox_id=record.id, owner=record.owner, body=body)

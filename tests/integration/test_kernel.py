@@ -1,0 +1,258 @@
+"""The kernel: life of a sandbox, jobs, clocks, and everything again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from agentkernel.errors import (
+    ConflictError,
+    NotFoundError,
+    ResourceExhaustedError,
+    StateLockedError,
+)
+from agentkernel.guest.processes import Outcome, ProcessOptions
+from agentkernel.guest.protocol import Channel
+from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.spec import SandboxSpec
+
+KEPT = SandboxSpec(ephemeral=False)
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def own_state(state_dir: Path, tmp_path: Path) -> Path:
+    """A state of the test's own that shares the images, which take a while to make."""
+    path = tmp_path / "state"
+    path.mkdir(mode=0o700)
+    (path / "images").symlink_to(state_dir / "images")
+    (state_dir / "images").mkdir(exist_ok=True)
+    return path
+
+
+async def text(kernel: Kernel, id: str, script: str) -> str:
+    result = await kernel.run(id, ["sh", "-c", script])
+    assert result.status.exit_code == 0, result
+    return result.stdout.decode()
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not await condition():
+        assert time.monotonic() < deadline, "it never came true"
+        await asyncio.sleep(0.02)
+
+
+async def test_life(own_state: Path) -> None:
+    async with Kernel(own_state) as kernel:
+        spec = SandboxSpec(ephemeral=False, env={"A": "1"})
+        record = await kernel.create(spec, name="work", labels={"team": "x"})
+        assert record.state == "running"
+        assert await text(kernel, "work", "echo $A > /root/f; cat /root/f") == "1\n"
+        with pytest.raises(ConflictError):
+            await kernel.create(KEPT, name="work")
+
+        assert (await kernel.stop("work")).state == "stopped"
+        with pytest.raises(ConflictError, match="not running"):
+            await kernel.run("work", ["true"])
+        assert (await kernel.start("work")).state == "running"
+        assert await text(kernel, record.id, "cat /root/f") == "1\n"
+        page = await kernel.list(labels={"team": "x"})
+        assert [found.id for found in page.records] == [record.id]
+        await kernel.remove("work")
+        with pytest.raises(NotFoundError):
+            await kernel.get("work")
+        kinds = [event.kind for event in (await kernel.events(sandbox_id=record.id)).records]
+    assert kinds == [
+        "sandbox.created", "sandbox.stopped", "sandbox.started", "sandbox.removed",
+    ]  # fmt: skip
+    assert os.listdir(own_state / "sandboxes") == []
+
+
+async def test_one_owner_of_a_state(own_state: Path) -> None:
+    async with Kernel(own_state):
+        with pytest.raises(StateLockedError):
+            await Kernel(own_state).__aenter__()
+
+
+async def test_twenty_at_once(own_state: Path) -> None:
+    async with Kernel(own_state) as kernel:
+        spec = SandboxSpec()
+        records = await asyncio.gather(*(kernel.create(spec) for _ in range(20)))
+        outputs = await asyncio.gather(*(text(kernel, r.id, "hostname") for r in records))
+        assert outputs == ["sandbox\n"] * 20
+        await asyncio.gather(*(kernel.remove(record.id) for record in records))
+    assert os.listdir(own_state / "sandboxes") == []
+
+
+async def test_admission(own_state: Path) -> None:
+    async with Kernel(own_state, admission=Admission(max_sandboxes=1)) as kernel:
+        record = await kernel.create(SandboxSpec())
+        with pytest.raises(ResourceExhaustedError, match="most there may be"):
+            await kernel.create(SandboxSpec())
+        await kernel.remove(record.id)
+    async with Kernel(own_state, admission=Admission(memory_floor_bytes=1 << 50)) as kernel:
+        with pytest.raises(ResourceExhaustedError, match="must stay free"):
+            await kernel.create(SandboxSpec())
+
+
+async def test_time_to_live_and_idleness(own_state: Path) -> None:
+    async with Kernel(own_state) as kernel:
+        stops = await kernel.create(KEPT, ttl_seconds=0.3)
+        goes = await kernel.create(SandboxSpec(), ttl_seconds=0.3)
+        idle = await kernel.create(KEPT, idle_seconds=0.3)
+        busy = await kernel.create(KEPT, idle_seconds=0.3)
+        job = await kernel.jobs.start(busy.id, ["sleep", "1000"])
+
+        async def ended() -> bool:
+            records = {r.id: r.state for r in (await kernel.list()).records}
+            stopped = {id for id, state in records.items() if state == "stopped"}
+            return stopped == {stops.id, idle.id} and goes.id not in records
+
+        await until(ended)
+        assert (await kernel.get(busy.id)).state == "running"
+        await kernel.jobs.kill(job.id)
+
+        async def stopped() -> bool:
+            return (await kernel.get(busy.id)).state == "stopped"
+
+        await until(stopped)
+        events = (await kernel.events(kinds=("sandbox.expiring",))).records
+        assert {event.body["clock"] for event in events} == {"ttl", "idle"}
+        extended = await kernel.extend(stops.id, 500)
+        assert extended.expires_at and extended.expires_at > time.time() + 400
+        for record in (stops, idle, busy):
+            await kernel.remove(record.id)
+
+
+async def test_jobs_outlive_the_kernel(own_state: Path) -> None:
+    script = "for i in $(seq 200); do echo out $i; echo err $i >&2; sleep 0.005; done; exit 7"
+    async with Kernel(own_state) as kernel:
+        record = await kernel.create(KEPT, name="work")
+        job = await kernel.jobs.start("work", ["sh", "-c", script])
+        waiting = await kernel.jobs.start("work", ["sh", "-c", "read line; echo got $line"],
+                                          ProcessOptions(stdin=True))  # fmt: skip
+    kept = {Channel.STDOUT: b"", Channel.STDERR: b""}
+    for _ in range(30):  # as many kernels, each sees a little
+        async with (
+            Kernel(own_state) as kernel,
+            kernel.jobs.attach(
+                job.id,
+                stdout_offset=len(kept[Channel.STDOUT]),
+                stderr_offset=len(kept[Channel.STDERR]),
+            ) as process,
+        ):
+            for _ in range(random.randint(1, 40)):
+                if (part := await process.output()) is None:
+                    break
+                assert part.offset == len(kept[part.channel])
+                kept[part.channel] += part.data
+            if process.status:
+                break
+    async with Kernel(own_state) as kernel:
+        async with kernel.jobs.attach(
+            job.id,
+            stdout_offset=len(kept[Channel.STDOUT]),
+            stderr_offset=len(kept[Channel.STDERR]),
+        ) as process:
+            while (part := await process.output()) is not None:
+                kept[part.channel] += part.data
+        assert process.status and process.status.exit_code == 7
+        for channel, word in ((Channel.STDOUT, "out"), (Channel.STDERR, "err")):
+            assert kept[channel].decode() == "".join(f"{word} {i}\n" for i in range(1, 201))
+
+        async with kernel.jobs.attach(waiting.id) as process:
+            await process.write(b"me\n")
+            part = await process.output()
+            assert part and part.data == b"got me\n"
+            assert await process.output() is None
+        states = {found.id: found.state for found in await kernel.jobs.list("work")}
+        assert states == {job.id: "ended", waiting.id: "ended"}
+        await kernel.stop(record.id)
+        assert (await kernel.jobs.list("work"))[0].state == "ended"
+        await kernel.remove(record.id)
+
+
+async def test_a_job_that_ended_unwatched(own_state: Path) -> None:
+    async with Kernel(own_state) as kernel:
+        record = await kernel.create(KEPT)
+        job = await kernel.jobs.start(record.id, ["sh", "-c", "sleep 0.2; exit 3"])
+        lost = await kernel.jobs.start(record.id, ["sleep", "1000"])
+        missing = await kernel.jobs.start(record.id, ["no-such-program"])
+        assert (missing.state, missing.status and missing.status["outcome"]) == (
+            "ended", Outcome.NOT_STARTED,
+        )  # fmt: skip
+    await asyncio.sleep(0.4)
+    async with Kernel(own_state) as kernel:
+        found = await kernel.jobs.get(job.id)
+        assert found.state == "ended" and found.status and found.status["exit_code"] == 3
+        await kernel.stop(record.id, grace_seconds=0)
+        assert (await kernel.jobs.get(lost.id)).state == "lost"
+        await kernel.remove(record.id)
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.spec import SandboxSpec
+
+async def main() -> None:
+    async with Kernel(Path(sys.argv[1])) as kernel:
+        while True:
+            record = await kernel.create(SandboxSpec(ephemeral=False))
+            print("made", record.id, flush=True)
+            await kernel.run(record.id, ["sh", "-c", "echo kept > /root/f; sync"])
+            print("wrote", record.id, flush=True)
+            if len((await kernel.list()).records) > 3:
+                victim = (await kernel.list()).records[0]
+                print("removing", victim.id, flush=True)
+                await kernel.remove(victim.id)
+                print("removed", victim.id, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_kill_at_any_moment(own_state: Path) -> None:
+    """What was acknowledged is there, what was not is not, and nothing else is."""
+    made: set[str] = set()
+    wrote: set[str] = set()
+    gone: set[str] = set()
+    for _ in range(8):
+        process = subprocess.Popen(  # noqa: ASYNC220 (the test has nothing else to do)
+            [sys.executable, "-c", KILLED, str(own_state)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(random.randint(1, 9)):
+            verb, id = process.stdout.readline().split()
+            {"made": made, "wrote": wrote, "removing": gone, "removed": gone}[verb].add(id)
+        await asyncio.sleep(random.random() * 0.05)
+        process.send_signal(signal.SIGKILL)
+        rest, _ = process.communicate()
+        for line in rest.splitlines():
+            if len(words := line.split()) == 2:
+                {"made": made, "wrote": wrote, "removing": gone, "removed": gone}[words[0]].add(
+                    words[1]
+                )
+    async with Kernel(own_state) as kernel:
+        records = (await kernel.list(limit=1000)).records
+        ids = {record.id for record in records}
+        assert made - gone <= ids
+        assert all(record.state == "running" for record in records)
+        for id in (wrote & ids) - gone:
+            assert await text(kernel, id, "cat /root/f") == "kept\n"
+        assert set(os.listdir(own_state / "sandboxes")) == ids
+        for record in records:
+            await kernel.remove(record.id)
+    assert os.listdir(own_state / "sandboxes") == []
