@@ -15,6 +15,17 @@
     │   ├── GuestProtocolError    guest_protocol       the other end broke the protocol
     │   └── GuestTimeoutError     guest_timeout        agentd did not answer      (TimeoutError)
     ├── GuestFileError            file_error           a file call failed inside       (OSError)
+    │   ├── GuestFileNotFoundError    file_not_found      (FileNotFoundError)
+    │   ├── GuestFileExistsError      file_exists         (FileExistsError)
+    │   ├── GuestFilePermissionError  file_permission     (PermissionError)
+    │   ├── GuestIsADirectoryError    is_a_directory      (IsADirectoryError)
+    │   ├── GuestNotADirectoryError   not_a_directory     (NotADirectoryError)
+    │   ├── GuestFileSpecialError     file_special        a FIFO, a device, a socket
+    │   ├── GuestFileTooLargeError    file_too_large      more than the caller allowed
+    │   └── GuestDiskFullError        disk_full           no space in the sandbox
+    ├── StateError                state_unavailable    our own records can't be read or written
+    │   ├── StateCorruptError     state_corrupt        they are damaged; nothing was changed
+    │   └── StateTooNewError      state_too_new        a newer version wrote them
     └── BuildError                build_failed         agentd could not be built
 
 A command that fails is never an error: its exit code is a result. "The sandbox is unavailable",
@@ -23,6 +34,7 @@ A command that fails is never an error: its exit code is a result. "The sandbox 
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar
 
 
@@ -119,8 +131,80 @@ class GuestTimeoutError(SandboxUnavailableError, TimeoutError):
 
 
 class GuestFileError(AgentKernelError, OSError):
+    """`errno` and `filename` are set as on any OSError, and stand in `details` too."""
+
     code = "file_error"
     status = 422
+
+    def __init__(
+        self, message: str, *, errno_name: str | None = None, path: str | None = None, **more: Any
+    ) -> None:
+        if errno_name is not None:
+            more["errno_name"] = errno_name
+        if path is not None:
+            more["path"] = path
+        super().__init__(message, **more)
+        self.errno = getattr(errno, errno_name, None) if errno_name else None
+        self.strerror = message
+        self.filename = path
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class GuestFileNotFoundError(GuestFileError, FileNotFoundError):
+    code = "file_not_found"
+    status = 404
+
+
+class GuestFileExistsError(GuestFileError, FileExistsError):
+    code = "file_exists"
+    status = 409
+
+
+class GuestFilePermissionError(GuestFileError, PermissionError):
+    code = "file_permission"
+    status = 403
+
+
+class GuestIsADirectoryError(GuestFileError, IsADirectoryError):
+    code = "is_a_directory"
+
+
+class GuestNotADirectoryError(GuestFileError, NotADirectoryError):
+    code = "not_a_directory"
+
+
+class GuestFileSpecialError(GuestFileError):
+    code = "file_special"
+
+
+class GuestFileTooLargeError(GuestFileError):
+    code = "file_too_large"
+    status = 413
+
+
+class GuestDiskFullError(GuestFileError):
+    code = "disk_full"
+    status = 507
+
+
+class StateError(AgentKernelError):
+    code = "state_unavailable"
+    status = 503
+    retryable = True
+
+
+class StateCorruptError(StateError):
+    code = "state_corrupt"
+    status = 500
+    retryable = False
+
+
+class StateTooNewError(StateError):
+    code = "state_too_new"
+    status = 500
+    retryable = False
 
 
 class BuildError(AgentKernelError):

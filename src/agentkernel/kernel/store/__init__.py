@@ -1,0 +1,42 @@
+"""What the daemon knows, in SQLite: sandboxes, jobs, events. See docs/reference/state.md.
+
+| module | job |
+|---|---|
+| `store` | the asynchronous API |
+| `records` | rows as typed records; what may be written |
+| `sandboxes`, `jobs`, `events` | SQL |
+| `workers`, `writer` | the two threads, group commit, syncing, pruning |
+| `schema` | creation, migrations, refusals |
+| `failures` | SQLite's errors → ours |
+| `lock` | one owner of a state directory |
+"""
+
+from __future__ import annotations
+
+from agentkernel.kernel.store.lock import StateLock
+from agentkernel.kernel.store.records import (
+    EventPage,
+    EventRecord,
+    Idempotency,
+    Inserted,
+    JobRecord,
+    NewEvent,
+    SandboxPage,
+    SandboxRecord,
+    Statistics,
+)
+from agentkernel.kernel.store.store import Store
+
+__all__ = [
+    "EventPage",
+    "EventRecord",
+    "Idempotency",
+    "Inserted",
+    "JobRecord",
+    "NewEvent",
+    "SandboxPage",
+    "SandboxRecord",
+    "StateLock",
+    "Statistics",
+    "Store",
+]

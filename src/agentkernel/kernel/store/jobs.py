@@ -1,0 +1,79 @@
+"""SQL of jobs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from agentkernel.errors import ConflictError, NotFoundError
+from agentkernel.kernel.store import sandboxes
+from agentkernel.kernel.store.records import (
+    COLUMNS,
+    JOB_CHANGES,
+    JobRecord,
+    check_changes,
+    from_row,
+    to_row,
+)
+
+_FIELDS = JobRecord.__struct_fields__
+_COLUMNS = COLUMNS[JobRecord]
+_INSERT = f"INSERT INTO jobs ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in _FIELDS)})"
+
+
+def insert(connection: sqlite3.Connection, record: JobRecord, row: dict[str, Any]) -> JobRecord:
+    """`record` and `row` are what `to_row` gave."""
+    try:
+        connection.execute(_INSERT, row)
+    except sqlite3.IntegrityError:
+        sandboxes.exists(connection, record.sandbox_id)
+        raise ConflictError(f"there is a job {record.id} already") from None
+    return record
+
+
+def update(
+    connection: sqlite3.Connection,
+    id: str,
+    expected: Collection[str] | None,
+    changes: dict[str, Any],
+) -> JobRecord:
+    old = get(connection, id)
+    if expected is not None and old.state not in expected:
+        raise ConflictError(
+            f"job {id} is {old.state}, not {' or '.join(sorted(expected))}", state=old.state
+        )
+    check_changes(changes, JOB_CHANGES)
+    record, row = to_row(msgspec.structs.replace(old, **changes), only=changes)
+    if changes:
+        connection.execute(
+            f"UPDATE jobs SET {', '.join(f'{name} = :{name}' for name in changes)} WHERE id = :id",
+            row,
+        )
+    return record
+
+
+def get(connection: sqlite3.Connection, id: str) -> JobRecord:
+    row = connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (id,)).fetchone()
+    if row is None:
+        raise NotFoundError(f"no job {id}", hint="list the jobs of the sandbox")
+    return from_row(JobRecord, row)
+
+
+def of_sandbox(
+    connection: sqlite3.Connection, sandbox_id: str, states: Collection[str]
+) -> list[JobRecord]:
+    where = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
+    rows = connection.execute(
+        f"SELECT {_COLUMNS} FROM jobs WHERE sandbox_id = ?{where} ORDER BY seq",
+        [sandbox_id, *states],
+    ).fetchall()
+    return [from_row(JobRecord, row) for row in rows]
+
+
+def mark_lost(connection: sqlite3.Connection, sandbox_id: str, now: float) -> list[JobRecord]:
+    """The jobs that were running."""
+    running = of_sandbox(connection, sandbox_id, ["running"])
+    return [update(connection, job.id, None, {"state": "lost", "ended_at": now}) for job in running]

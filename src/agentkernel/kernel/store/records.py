@@ -1,0 +1,275 @@
+"""The rows of the store as typed records, and what may be written into them.
+
+A record that goes in comes out equal. What JSON would change on the way (NaN, bytes, keys that are
+no strings) is refused, not bent; only tuples become lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from agentkernel.errors import InvalidInputError, StateCorruptError
+from agentkernel.ids import check_name
+
+MAX_JSON_BYTES = 1 << 20
+MAX_LABELS = 128
+
+SandboxState = Literal["creating", "running", "stopped", "removing", "error"]
+JobState = Literal["running", "ended", "lost"]
+AtEnd = Literal["stop", "remove"]
+
+Id = Annotated[str, Meta(pattern=r"\A[a-z0-9]{20}\Z")]
+Owner = Annotated[str, Meta(pattern=r"\A[^\x00-\x1f\x7f\ud800-\udfff]{1,256}\Z")]
+Kind = Annotated[str, Meta(pattern=r"\A[a-z0-9_]+(\.[a-z0-9_]+)*\Z", max_length=64)]
+# Unix seconds. The bounds are there to refuse NaN, infinity and milliseconds.
+Time = Annotated[float, Meta(ge=0, le=253_402_300_800)]
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+LabelKey = Annotated[str, Meta(min_length=1, max_length=256)]
+LabelValue = Annotated[str, Meta(max_length=4096)]
+Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=MAX_LABELS)]
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox. `blueprint` and `handle` belong to the kernel and the backend: opaque here."""
+
+    id: Id
+    name: str | None = None
+    owner: Owner
+    backend: Annotated[str, Meta(min_length=1, max_length=64)]
+    state: SandboxState = "creating"
+    blueprint: dict[str, Any]
+    env: dict[str, str] = {}
+    labels: Labels = {}
+    ephemeral: bool = False
+    created_at: Time
+    updated_at: Time
+    started_at: Time | None = None
+    ttl_seconds: Seconds | None = None
+    idle_seconds: Seconds | None = None
+    on_ttl: AtEnd = "stop"
+    on_idle: AtEnd = "stop"
+    expires_at: Time | None = None
+    handle: dict[str, Any] | None = None
+    error: str | None = None
+
+
+class SandboxChanges(TypedDict, total=False):
+    """What of a sandbox may change; `updated_at` follows by itself."""
+
+    name: str | None
+    state: SandboxState
+    blueprint: dict[str, Any]
+    env: dict[str, str]
+    labels: dict[str, str]
+    started_at: float | None
+    ttl_seconds: float | None
+    idle_seconds: float | None
+    on_ttl: AtEnd
+    on_idle: AtEnd
+    expires_at: float | None
+    handle: dict[str, Any] | None
+    error: str | None
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A background command. `status` is there once it ended; of a lost one nobody knows it."""
+
+    id: Id
+    sandbox_id: Id
+    argv: Annotated[list[str], Meta(min_length=1)]
+    options: dict[str, Any] = {}
+    state: JobState = "running"
+    status: dict[str, Any] | None = None
+    created_at: Time
+    ended_at: Time | None = None
+
+
+class JobChanges(TypedDict, total=False):
+    """What of a job may change."""
+
+    options: dict[str, Any]
+    state: JobState
+    status: dict[str, Any] | None
+    ended_at: float | None
+
+
+class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event to append. `at` is now, and `owner` its sandbox's, unless given."""
+
+    kind: Kind
+    body: dict[str, Any] = {}
+    sandbox_id: Id | None = None
+    owner: Owner | None = None
+    at: Time | None = None
+
+
+class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An event. `seq` grows and is never used twice; events outlive their sandbox."""
+
+    seq: int
+    at: Time
+    sandbox_id: Id | None
+    owner: Owner | None
+    kind: Kind
+    body: dict[str, Any]
+
+
+class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that makes a create safe to repeat, and what tells its requests apart."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=256)]
+    fingerprint: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Inserted(NamedTuple):
+    """`created` is False when an idempotency key led to the sandbox of an earlier call."""
+
+    record: SandboxRecord
+    created: bool
+
+
+class SandboxPage(NamedTuple):
+    """`next` is the `after` of the following page; None: there is none."""
+
+    records: list[SandboxRecord]
+    next: int | None
+
+
+class EventPage(NamedTuple):
+    """Events in order, and where to go on.
+
+    `gap`: events after the asked-for seq are not kept any more, or never were ours; whoever relied
+    on seeing each has to look at the state anew. `oldest` is the first seq that may still be there.
+    """
+
+    records: list[EventRecord]
+    next: int
+    oldest: int
+    newest: int
+    gap: bool
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers about the store itself."""
+
+    schema_version: int
+    sandboxes: dict[str, int]
+    jobs: dict[str, int]
+    events: int
+    oldest_event: int
+    newest_event: int
+    dropped_events: int
+    writes: int
+    transactions: int
+    failed_syncs: int
+    database_bytes: int
+    wal_bytes: int
+
+
+R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency)
+S = TypeVar("S", SandboxRecord, JobRecord, EventRecord)
+
+_JSON: dict[type, tuple[str, ...]] = {
+    SandboxRecord: ("blueprint", "env", "labels", "handle"),
+    JobRecord: ("argv", "options", "status"),
+    NewEvent: ("body",),
+    EventRecord: ("body",),
+    Idempotency: (),
+}
+_NOUNS: dict[type, str] = {
+    SandboxRecord: "sandbox",
+    JobRecord: "job",
+    NewEvent: "event",
+    Idempotency: "idempotency key",
+}
+_FIELDS: dict[type, tuple[str, ...]] = {
+    kind: kind.__struct_fields__ for kind in (SandboxRecord, JobRecord, EventRecord)
+}
+COLUMNS: dict[type, str] = {kind: ", ".join(fields) for kind, fields in _FIELDS.items()}
+SANDBOX_CHANGES = frozenset(SandboxChanges.__annotations__)
+JOB_CHANGES = frozenset(JobChanges.__annotations__)
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def to_row(record: R, only: Container[str] | None = None) -> tuple[R, dict[str, Any]]:
+    """The record as it will come back, and its columns. Raises InvalidInputError.
+
+    With `only`, other columns of JSON are left as values: an update does not write them.
+    """
+    kind = type(record)
+    values = msgspec.structs.asdict(record)
+    texts: dict[str, str] = {}
+    for name in _JSON[kind]:
+        if values[name] is not None and (only is None or name in only):
+            texts[name], values[name] = _json(values[name], f"{name} of the {_NOUNS[kind]}")
+    try:
+        record = msgspec.convert(values, kind)
+    except msgspec.ValidationError as exc:
+        raise InvalidInputError(f"the {_NOUNS[kind]} can't be stored: {exc}") from None
+    if isinstance(record, SandboxRecord) and record.name is not None:
+        check_name(record.name)
+    values.update(texts)
+    return record, values
+
+
+def from_row(kind: type[S], row: Sequence[Any]) -> S:
+    """The record of a row whose columns are `COLUMNS[kind]`.
+
+    Not validated: a rule that became stricter must not make older rows unreadable.
+    """
+    values = dict(zip(_FIELDS[kind], row, strict=True))
+    try:
+        for name in _JSON[kind]:
+            if values[name] is not None:
+                values[name] = _decode(values[name])
+    except msgspec.DecodeError as exc:
+        raise StateCorruptError(f"a row of the state can't be read: {exc}") from None
+    if kind is SandboxRecord:
+        values["ephemeral"] = bool(values["ephemeral"])
+    return kind(**values)
+
+
+def check_changes(names: Iterable[str], allowed: frozenset[str]) -> None:
+    if unknown := set(names) - allowed:
+        raise InvalidInputError(f"can't be changed: {', '.join(sorted(unknown))}")
+
+
+def _json(value: Any, what: str) -> tuple[str, Any]:
+    """The JSON text of a value, and the value as that text gives it back."""
+    try:
+        data = _encode(value)
+        plain = _decode(data)
+        same = plain == value or _same(plain, value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidInputError(f"the {what} can't be written as JSON: {exc}") from None
+    if not same:
+        raise InvalidInputError(
+            f"the {what} would come back changed from JSON",
+            hint="use only text, finite numbers, true, false, null, lists, and text as keys",
+        )
+    if len(data) > MAX_JSON_BYTES:
+        raise InvalidInputError(f"the {what} is larger than {MAX_JSON_BYTES >> 20} MiB")
+    return data.decode(), plain
+
+
+def _same(plain: Any, value: Any) -> bool:
+    """Equality that takes a tuple for a list."""
+    if isinstance(plain, dict):
+        return (
+            isinstance(value, dict)
+            and plain.keys() == value.keys()
+            and all(_same(plain[key], value[key]) for key in plain)
+        )
+    if isinstance(plain, list):
+        return (
+            isinstance(value, list | tuple)
+            and len(plain) == len(value)
+            and all(map(_same, plain, value))
+        )
+    return bool(plain == value)
