@@ -31,6 +31,8 @@ void guard_first(void) {
 
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         die("PR_SET_DUMPABLE");
+    /* By default the kernel takes the name of a file of the host. */
+    (void)prctl(PR_SET_NAME, "agentd", 0, 0, 0);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     close_from(5);
     if (fcntl(3, F_SETFD, FD_CLOEXEC) < 0 || fcntl(4, F_SETFD, FD_CLOEXEC) < 0)

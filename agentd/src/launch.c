@@ -59,6 +59,24 @@ static void write_file(const char *stage, const char *path, const char *text) {
     close(fd);
 }
 
+/* System V objects outlive their makers, and memory that no process owns can't be freed by the OOM
+ * killer, which would come to agentd: few of them, and no segment without a process. Only root of
+ * the namespace may; a sandbox of one id that is not root has no memory limit to defend. */
+static void bound_ipc(void) {
+    static const char *const settings[][2] = {
+        {"/proc/sys/kernel/shm_rmid_forced", "1"},
+        {"/proc/sys/kernel/msgmni", "128"},
+        {"/proc/sys/kernel/sem", "250 8192 32 128"},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int fd = open(settings[i][0], O_WRONLY | O_CLOEXEC);
+        if (fd < 0 && (errno == EACCES || errno == ENOENT)) continue;
+        if (fd < 0 || write(fd, settings[i][1], strlen(settings[i][1])) < 0)
+            launch_fail("ipc", settings[i][0]);
+        close(fd);
+    }
+}
+
 static void join_cgroups(const struct plan *plan) {
     for (size_t i = 0; i < plan->cgroup_count; i++) write_file("cgroup", plan->cgroups[i], "0");
 }
@@ -153,6 +171,7 @@ static void __attribute__((noreturn)) guest_main(const struct plan *plan, int go
         launch_fail("hostname", plan->hostname);
     if (!plan->nested_userns)
         write_file("nested-user", "/proc/sys/user/max_user_namespaces", "0");
+    bound_ipc();
     int boot = move_high(boot_descriptor(plan));
     int agent = move_high(mounts_build_root(plan));
     listen_fd = move_high(listen_fd);

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .controls import box_without
@@ -90,15 +90,15 @@ def planted(security_state: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 async def box_kernel(
     anyio_backend: str, security_state: Path, planted: Planted
-) -> AsyncIterator[Kernel]:
-    async with Kernel(security_state) as kernel:
+) -> AsyncIterator[Runs]:
+    async with Runs(security_state) as kernel:
         yield kernel
-    left = os.listdir(security_state / "sandboxes")
+    left = os.listdir(security_state / "runs")
     assert not left, f"sandboxes left their directories behind: {left}"
 
 
 @pytest.fixture(scope="session")
-async def boxes(box_kernel: Kernel) -> AsyncIterator[dict[str, Box]]:
+async def boxes(box_kernel: Runs) -> AsyncIterator[dict[str, Box]]:
     """One sandbox for each profile. Attacks that leave something behind use their own."""
     async with AsyncExitStack() as stack:
         yield {
@@ -116,14 +116,14 @@ def box(boxes: dict[str, Box]) -> Box:
 
 
 @pytest.fixture(scope="session")
-async def unfiltered(box_kernel: Kernel) -> AsyncIterator[Box]:
+async def unfiltered(box_kernel: Runs) -> AsyncIterator[Box]:
     """The control of attacks that the system call filter stops: the same sandbox without it."""
     async with box_without(box_kernel, "seccomp") as box:
         yield box
 
 
 @pytest.fixture(scope="session")
-async def other(box_kernel: Kernel) -> AsyncIterator[Box]:
+async def other(box_kernel: Runs) -> AsyncIterator[Box]:
     """A second, unrelated sandbox of the same owner."""
     async with box_without(box_kernel) as box:
         yield box

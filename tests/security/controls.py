@@ -18,7 +18,7 @@ import pytest
 
 from agentkernel.backends.base import Blueprint
 from agentkernel.backends.native import backend, procfs
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec, expand
 
 from .probes import Box, interpreter
@@ -67,13 +67,13 @@ def with_limits(**values: Any) -> Change:
 
 @contextlib.asynccontextmanager
 async def box_without(
-    kernel: Kernel,
+    kernel: Runs,
     *guards: str,
     spec: SandboxSpec | None = None,
     change: Change | None = None,
 ) -> AsyncIterator[Box]:
     """A sandbox that lacks `guards` (none: an ordinary one), gone at the end."""
-    blueprint = expand(spec or SandboxSpec())
+    blueprint = expand(spec or SandboxSpec(), owned=True)
     if change:
         blueprint = change(blueprint)
     with pytest.MonkeyPatch.context() as patch:

@@ -22,7 +22,8 @@ import pytest
 from agentkernel.backends.base import Sandbox
 from agentkernel.guest.processes import GuestProcess, Outcome, ProcessOptions
 from agentkernel.guest.protocol import Channel
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult, start_command
+from agentkernel.kernel.runs import Runs
 from agentkernel.security.seccomp.syscalls import table
 
 MARK = "AK_PROBE"
@@ -106,7 +107,7 @@ def script(source: str, values: dict[str, Any]) -> bytes:
     return (PRELUDE % {"numbers": numbers, "values": json.dumps(values)} + source).encode()
 
 
-async def interpreter(kernel: Kernel, sandbox: Sandbox) -> str:
+async def interpreter(kernel: Runs, sandbox: Sandbox) -> str:
     """The path of a python3 in the sandbox: one that every user reaches if there is one.
 
     What PATH says first may be in root's home, or a shim of a version manager that costs time.
@@ -122,7 +123,7 @@ async def interpreter(kernel: Kernel, sandbox: Sandbox) -> str:
 class Box:
     """A sandbox to attack."""
 
-    def __init__(self, kernel: Kernel, sandbox: Sandbox, python: str) -> None:
+    def __init__(self, kernel: Runs, sandbox: Sandbox, python: str) -> None:
         self.kernel = kernel
         self.sandbox = sandbox
         self.python = python
@@ -243,7 +244,7 @@ def on_host(*paths: str) -> list[str]:
 
 async def start(box: Box, source: str, **values: Any) -> tuple[GuestProcess, bytes]:
     """Starts a probe that prints once and stays; the process and what it printed."""
-    process = box.kernel.start(
+    process = start_command(
         box.sandbox, [box.python, "-I", "-"], ProcessOptions(env={MARK: INSIDE}, stdin=True)
     )
     await process.write(script(source, values))

@@ -16,7 +16,7 @@ import pytest
 
 from agentkernel.guest.channel import connect_socket
 from agentkernel.guest.processes import GuestProcess, ProcessOptions
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
 
@@ -205,7 +205,7 @@ async def test_limits_of_agentd_would_be_writable(unfiltered: Box) -> None:
     assert {"prlimit read", "prlimit", "prlimit, high bits"} <= working(inside), inside["results"]
 
 
-async def test_oom_score_would_be_writable(box_kernel: Kernel) -> None:
+async def test_oom_score_would_be_writable(box_kernel: Runs) -> None:
     """Control: without the mount guest root makes agentd the OOM killer's first choice."""
     async with box_without(box_kernel, "agent read-only") as box:
         inside = await box.probe(STARVE, target=1)
@@ -225,7 +225,7 @@ def test_agentd_has_a_capability_that_no_process_has(boxes: dict[str, Box]) -> N
 
 
 @pytest.mark.parametrize("who", ["root", "agent"])
-async def test_agentd_outlives_every_signal(box_kernel: Kernel, who: str) -> None:
+async def test_agentd_outlives_every_signal(box_kernel: Runs, who: str) -> None:
     source = """
 sent = {n: attempt(os.kill, 1, n) for n in range(1, 65) if n not in (32, 33)}
 sent['all'] = err('kill', 1, signal.SIGSTOP)
@@ -254,7 +254,7 @@ def supervisors():
 
 
 @pytest.mark.parametrize("number", [19, 15, 9], ids=["STOP", "TERM", "KILL"])
-async def test_supervisors_may_be_attacked(box_kernel: Kernel, number: int) -> None:
+async def test_supervisors_may_be_attacked(box_kernel: Runs, number: int) -> None:
     """Guest root has CAP_KILL. Whatever it does to supervisors, the sandbox goes on answering."""
     source = (
         FIND_SUPERVISORS + "answer(sent=[[p, attempt(os.kill, p, V['n'])] for p in supervisors()])"
@@ -285,7 +285,7 @@ async def test_supervisors_may_be_attacked(box_kernel: Kernel, number: int) -> N
         await eventually(lambda: _sees_not(box, "sleep"), "the bystander is gone")
 
 
-async def test_kill_everybody(box_kernel: Kernel) -> None:
+async def test_kill_everybody(box_kernel: Runs) -> None:
     """kill(-1) as guest root takes all others along; the next command runs all the same."""
     async with box_without(box_kernel) as box:
         for number in (9, 19):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentkernel.guest.processes import Outcome
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .conftest import Planted
@@ -82,7 +82,7 @@ async def test_the_secret_is_nowhere(boxes: dict[str, Box], planted: Planted, pr
     assert await box.probe(HUNT, **hunt_values(box, planted)) == {"found": []}
 
 
-async def test_the_hunt_finds_what_is_inside(box_kernel: Kernel, planted: Planted) -> None:
+async def test_the_hunt_finds_what_is_inside(box_kernel: Runs, planted: Planted) -> None:
     """Control: the secret in a file, a variable, and a descriptor of the sandbox is found."""
     plant = f"""
 mkdir -p /var/deep/er; printf %s {planted.secret} > /var/deep/er/file
@@ -257,7 +257,7 @@ answer(results=results)
 # -- an upper on the host's disk ----------------------------------------------------------------
 
 
-async def test_files_on_disk_are_out_of_reach(box_kernel: Kernel, security_state: Path) -> None:
+async def test_files_on_disk_are_out_of_reach(box_kernel: Runs, security_state: Path) -> None:
     """A guest's setuid-root file in an idmapped upper is a real one on the host's disk."""
     spec = SandboxSpec(unlimited_disk=True)
     make = (
@@ -266,10 +266,10 @@ async def test_files_on_disk_are_out_of_reach(box_kernel: Kernel, security_state
     async with box_without(box_kernel, spec=spec) as box:
         result = await box.run(["sh", "-c", make])
         assert result.stdout == b"ok\n", (result.status, result.stderr)
-        upper = security_state / "sandboxes" / box.sandbox.id
+        upper = security_state / "runs" / box.sandbox.id
         real = [p for p in upper.rglob("su") if p.is_file()]
         assert real and real[0].stat().st_mode & 0o4000, "the attack itself did not work"
-        for place in (security_state, security_state / "sandboxes", upper):
+        for place in (security_state, security_state / "runs", upper):
             info = place.stat()
             assert info.st_mode & 0o077 == 0, f"{place} can be entered by others"
             assert info.st_uid == os.getuid()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.errors import AgentKernelError, InvalidInputError, LaunchError
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec, expand
 
 from .probes import compile_static
@@ -100,10 +100,10 @@ def image(tmp_path: Path) -> Path:
     return path
 
 
-async def launch(kernel: Kernel, image: Path) -> str:
+async def launch(kernel: Runs, image: Path) -> str:
     """`ok` if a sandbox of the image came up and answered, else the code of the typed error."""
     try:
-        sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image))))
+        sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image)), owned=True))
     except AgentKernelError as error:
         assert error.hint or isinstance(error, LaunchError), error
         return error.code
@@ -122,14 +122,14 @@ def replace_by_link(path: Path, to: str) -> None:
     path.symlink_to(to)
 
 
-async def test_an_honest_image_works(box_kernel: Kernel, image: Path) -> None:
+async def test_an_honest_image_works(box_kernel: Runs, image: Path) -> None:
     assert await launch(box_kernel, image) == "ok"
 
 
 @pytest.mark.parametrize("how", ["absolute", "relative", "via proc", "to the root"])
 @pytest.mark.parametrize("name", ["proc", "dev", "etc", "tmp", "run", "sys"])
 async def test_links_instead_of_directories(
-    box_kernel: Kernel, image: Path, target: Target, name: str, how: str
+    box_kernel: Runs, image: Path, target: Target, name: str, how: str
 ) -> None:
     """CVE-2021-30465 and its like: a mount or a file lands where a link of the image leads."""
     leads = {
@@ -154,7 +154,7 @@ def _mounts() -> list[str]:
 
 @pytest.mark.parametrize("name", ["hostname", "hosts", "resolv.conf", "passwd", "group"])
 async def test_links_instead_of_files(
-    box_kernel: Kernel, image: Path, target: Target, name: str
+    box_kernel: Runs, image: Path, target: Target, name: str
 ) -> None:
     """A launcher that writes /etc/hostname through the image's link overwrites the host's file."""
     (image / "etc" / name).symlink_to(target.path / name)
@@ -165,7 +165,7 @@ async def test_links_instead_of_files(
         assert not target.untouched(), "control: a naive write goes through the link"
 
 
-async def test_files_instead_of_directories(box_kernel: Kernel, image: Path) -> None:
+async def test_files_instead_of_directories(box_kernel: Runs, image: Path) -> None:
     for name in ("proc", "dev", "tmp"):
         (image / name).rmdir()
         (image / name).write_text("not a directory")
@@ -175,7 +175,7 @@ async def test_files_instead_of_directories(box_kernel: Kernel, image: Path) -> 
     assert await launch(box_kernel, image) == "ok", "control"
 
 
-async def test_fifo_and_socket_do_not_hang(box_kernel: Kernel, image: Path) -> None:
+async def test_fifo_and_socket_do_not_hang(box_kernel: Runs, image: Path) -> None:
     os.mkfifo(image / "etc" / "hostname")
     assert await launch(box_kernel, image) in ("ok", "launch_failed")
     assert stat.S_ISFIFO((image / "etc" / "hostname").stat().st_mode), "it was replaced on the host"
@@ -187,9 +187,9 @@ def install(tool: Path, image: Path, name: str, mode: int) -> None:
     program.chmod(mode)
 
 
-async def run_tool(kernel: Kernel, image: Path, tool: Path, *words: str) -> list[str]:
+async def run_tool(kernel: Runs, image: Path, tool: Path, *words: str) -> list[str]:
     install(tool, image, "tool", 0o755)
-    sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image))))
+    sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image)), owned=True))
     try:
         result = await kernel.run(sandbox, ["/bin/tool", *words])
         assert result.status.exit_code == 0, result.status
@@ -199,7 +199,7 @@ async def run_tool(kernel: Kernel, image: Path, tool: Path, *words: str) -> list
 
 
 async def test_links_out_lead_to_the_image(
-    box_kernel: Kernel, image: Path, target: Target, tool: Path
+    box_kernel: Runs, image: Path, target: Target, tool: Path
 ) -> None:
     """Inside, a link's target is a path of the sandbox, absolute or climbing."""
     (image / "out").symlink_to(target.path / "file")
@@ -214,7 +214,7 @@ async def test_links_out_lead_to_the_image(
 
 
 async def test_sockets_in_an_image_do_not_connect(
-    box_kernel: Kernel, image: Path, tool: Path
+    box_kernel: Runs, image: Path, tool: Path
 ) -> None:
     """A listening socket of the host inside the image's directory: no way through the overlay."""
     with socket.socket(socket.AF_UNIX) as server:
@@ -231,7 +231,7 @@ async def test_sockets_in_an_image_do_not_connect(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can put device nodes into a directory")
-async def test_devices_in_an_image_do_not_open(box_kernel: Kernel, image: Path, tool: Path) -> None:
+async def test_devices_in_an_image_do_not_open(box_kernel: Runs, image: Path, tool: Path) -> None:
     os.mknod(image / "zero", stat.S_IFCHR | 0o666, os.makedev(1, 5))
     os.close(os.open(image / "zero", os.O_RDONLY))  # control: on the host it opens
     lines = await run_tool(box_kernel, image, tool, "r", "/zero", "r", "/dev/zero")
@@ -239,9 +239,11 @@ async def test_devices_in_an_image_do_not_open(box_kernel: Kernel, image: Path, 
     assert lines[1].startswith("ok"), "control: the sandbox's own device opens"
 
 
-async def test_setuid_in_an_image_is_ignored(box_kernel: Kernel, image: Path, tool: Path) -> None:
+async def test_setuid_in_an_image_is_ignored(box_kernel: Runs, image: Path, tool: Path) -> None:
     install(tool, image, "taken", 0o6755)
-    sandbox = await box_kernel.backend.create(expand(SandboxSpec(image=str(image), user="user")))
+    sandbox = await box_kernel.backend.create(
+        expand(SandboxSpec(image=str(image), user="user"), owned=True)
+    )
     try:
         result = await box_kernel.run(sandbox, ["/bin/taken", "i", "x"])
     finally:
@@ -269,7 +271,7 @@ async def test_setuid_in_an_image_is_ignored(box_kernel: Kernel, image: Path, to
     ],
 )
 async def test_directories_that_are_no_image(
-    box_kernel: Kernel,
+    box_kernel: Runs,
     image: Path,
     security_state: Path,
     choose: Callable[[Path, Path], str],
@@ -283,9 +285,7 @@ async def test_directories_that_are_no_image(
         assert caught.value.hint
 
 
-async def test_the_image_itself_is_never_written(
-    box_kernel: Kernel, image: Path, tool: Path
-) -> None:
+async def test_the_image_itself_is_never_written(box_kernel: Runs, image: Path, tool: Path) -> None:
     (image / "data").write_text("original")
     words = ["w", "/data", "w", "/etc/new", "w", "/bin/sh", "r", "/data"]
     lines = await run_tool(box_kernel, image, tool, *words)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.guest.binary import agentd_path
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .conftest import Planted
@@ -78,7 +78,7 @@ answer(found=found)
 def words_of_the_host(state: Path, planted: Planted) -> list[str]:
     """What would name this machine, this user, or where sandboxes are kept."""
     words = [str(state), state.name, planted.secret, *(str(file) for file in planted.files)]
-    words += ["pytest-of-", "/sandboxes/", str(Path(__file__).parents[2])]
+    words += ["pytest-of-", "/runs/", str(Path(__file__).parents[2])]
     name = socket.gethostname()
     if len(name) > 3 and name not in ("sandbox", "localhost"):
         words.append(name)
@@ -101,7 +101,7 @@ async def test_no_word_of_the_host(
         assert inside["found"] == {}, profile
 
 
-async def test_words_that_are_there_are_found(box_kernel: Kernel) -> None:
+async def test_words_that_are_there_are_found(box_kernel: Runs) -> None:
     """Control: the search sees argument lists, environments, files, links and host names."""
     word = "find-this-word"
     async with box_without(box_kernel) as box:
@@ -136,7 +136,7 @@ answer(boot=text('/proc/sys/kernel/random/boot_id').strip(), version=text('/proc
 """
 
 
-async def test_identity_is_its_own(box_kernel: Kernel) -> None:
+async def test_identity_is_its_own(box_kernel: Runs) -> None:
     async with box_without(box_kernel, spec=SandboxSpec(), change=None) as box:
         inside = await box.probe(IDENTITY)
         limit = box.sandbox.blueprint.limits.memory_bytes  # type: ignore[attr-defined]
@@ -154,7 +154,7 @@ async def test_identity_is_its_own(box_kernel: Kernel) -> None:
     assert 1 in inside["pids"] and len(inside["pids"]) <= 4, "processes of somebody else"
 
 
-async def test_identity_would_be_the_host_s(box_kernel: Kernel) -> None:
+async def test_identity_would_be_the_host_s(box_kernel: Runs) -> None:
     """Control: without the replaced files the kernel tells whose it is."""
     async with box_without(box_kernel, "replaced files") as box:
         inside = await box.probe(IDENTITY)
@@ -165,7 +165,7 @@ async def test_identity_would_be_the_host_s(box_kernel: Kernel) -> None:
 
 
 async def test_the_agent_s_file_name_stays_outside(
-    box_kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    box_kernel: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel names a process after the file it was started from: PID 1 has to name itself."""
     binary = tmp_path / "name-of-a-file"

@@ -13,7 +13,7 @@ import pytest
 
 from agentkernel.errors import SandboxUnavailableError, UnenforceableError
 from agentkernel.guest.processes import Outcome
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .controls import box_without, with_limits
@@ -40,7 +40,7 @@ os.kill(0, signal.SIGKILL)
 """
 
 
-async def test_fork_bomb(box_kernel: Kernel, other: Box) -> None:
+async def test_fork_bomb(box_kernel: Runs, other: Box) -> None:
     async with box_without(box_kernel, spec=SandboxSpec(pids=64)) as box:
         process, said = await start(box, FORK_BOMB, hold=True)
         report = json.loads(said)
@@ -57,7 +57,7 @@ async def test_fork_bomb(box_kernel: Kernel, other: Box) -> None:
         await box.answers()
 
 
-async def test_fork_bomb_would_go_on(box_kernel: Kernel) -> None:
+async def test_fork_bomb_would_go_on(box_kernel: Runs) -> None:
     """Control."""
     async with box_without(box_kernel, spec=SandboxSpec(pids=200)) as box:
         process, said = await start(box, FORK_BOMB, hold=True)
@@ -66,7 +66,7 @@ async def test_fork_bomb_would_go_on(box_kernel: Kernel) -> None:
         await end(process)
 
 
-async def test_threads_count_too(box_kernel: Kernel) -> None:
+async def test_threads_count_too(box_kernel: Runs) -> None:
     source = """
 import threading
 event, count = threading.Event(), 0
@@ -84,7 +84,7 @@ event.set()
         await box.answers()
 
 
-async def test_zombies_are_reaped(box_kernel: Kernel) -> None:
+async def test_zombies_are_reaped(box_kernel: Runs) -> None:
     """Orphans end up at a supervisor; 300 of them must not fill a table of 64."""
     source = """
 failed = 0
@@ -128,7 +128,7 @@ def needs_memory_limit(box: Box) -> None:
         pytest.skip(f"no memory limit in this mode, and `effective` says so: {line.enforced_by}")
 
 
-async def test_memory_bomb(box_kernel: Kernel) -> None:
+async def test_memory_bomb(box_kernel: Runs) -> None:
     async with box_without(box_kernel, change=with_limits(memory_bytes=96 * MIB)) as box:
         needs_memory_limit(box)
         for _ in range(3):
@@ -142,13 +142,13 @@ async def test_memory_bomb(box_kernel: Kernel) -> None:
             await box.answers()
 
 
-async def test_memory_bomb_would_go_on(box_kernel: Kernel) -> None:
+async def test_memory_bomb_would_go_on(box_kernel: Runs) -> None:
     """Control."""
     async with box_without(box_kernel, change=with_limits(memory_bytes=256 * MIB)) as box:
         assert (await box.probe(MEMORY_BOMB, bytes=150 * MIB))["total"] >= 150 * MIB
 
 
-async def test_many_small_memory_bombs(box_kernel: Kernel) -> None:
+async def test_many_small_memory_bombs(box_kernel: Runs) -> None:
     """agentd is small among many: whoever the kernel chooses, it is never PID 1."""
     source = """
 for _ in range(24):
@@ -219,7 +219,7 @@ HOW = {
 
 
 @pytest.mark.parametrize("how", HOW)
-async def test_memory_without_an_owner(box_kernel: Kernel, how: str) -> None:
+async def test_memory_without_an_owner(box_kernel: Runs, how: str) -> None:
     """Files in memory, System V objects and inodes may not use up what agentd needs to answer.
 
     The writer is as small as a program can be, so killing it gives next to nothing back.
@@ -244,7 +244,7 @@ async def test_memory_without_an_owner(box_kernel: Kernel, how: str) -> None:
         pytest.fail(f"the guest got agentd killed: {error}")
 
 
-async def test_an_explicit_limit_is_held_or_refused(box_kernel: Kernel, box: Box) -> None:
+async def test_an_explicit_limit_is_held_or_refused(box_kernel: Runs, box: Box) -> None:
     """No silent fallback: who asks for a limit by name gets it or an error, never neither."""
     for what, spec in (
         ("memory", SandboxSpec(memory_bytes=64 * MIB)),
@@ -285,7 +285,7 @@ ROOM = {
 PLACES = {"/tmp": 8, "/dev/shm": 4, "/run": 2, "/root": 12, "/usr/local": 12, "/var/tmp": 12}
 
 
-async def test_filling_every_place(box_kernel: Kernel) -> None:
+async def test_filling_every_place(box_kernel: Runs) -> None:
     async with box_without(box_kernel, change=with_limits(**ROOM)) as box:
         inside = await box.probe(FILL, places=list(PLACES), most=64 * MIB)
         for place, (total, problem) in inside["results"].items():
@@ -294,7 +294,7 @@ async def test_filling_every_place(box_kernel: Kernel) -> None:
         await box.answers()
 
 
-async def test_filling_would_go_on(box_kernel: Kernel) -> None:
+async def test_filling_would_go_on(box_kernel: Runs) -> None:
     """Control."""
     double = {name: 2 * value for name, value in ROOM.items()}
     async with box_without(box_kernel, change=with_limits(**double)) as box:
@@ -340,7 +340,7 @@ answer(results={place: fill(place) for place in V['places']})
 """
 
 
-async def test_inodes_run_out(box_kernel: Kernel) -> None:
+async def test_inodes_run_out(box_kernel: Runs) -> None:
     places = ["/tmp", "/dev/shm", "/run"]
     async with box_without(box_kernel, change=with_limits(**ROOM)) as box:
         inside = await box.probe(INODES, places=places, most=3000)
@@ -354,7 +354,7 @@ async def test_inodes_run_out(box_kernel: Kernel) -> None:
         assert {count for count, _ in inside["results"].values()} == {3000}, "control"
 
 
-async def test_sparse_files_take_no_room(box_kernel: Kernel, other: Box) -> None:
+async def test_sparse_files_take_no_room(box_kernel: Runs, other: Box) -> None:
     """A file of a terabyte is harmless where it lies, and can't be made real."""
     source = """
 results = {}
@@ -388,7 +388,7 @@ answer(count=len(held), problem=problem)
 """
 
 
-async def test_descriptors_run_out(box_kernel: Kernel) -> None:
+async def test_descriptors_run_out(box_kernel: Runs) -> None:
     async with box_without(box_kernel, spec=SandboxSpec(nofile=64)) as box:
         inside = await box.probe(DESCRIPTORS)
         assert (inside["count"] <= 64, inside["problem"]) == (True, "EMFILE")
@@ -412,7 +412,7 @@ answer(limits=[limit(0), limit(1 << 20), limit(-1)])
     assert [0, 0] in control["limits"], "control: without the filter it changes"
 
 
-async def test_many_commands_at_once(box_kernel: Kernel) -> None:
+async def test_many_commands_at_once(box_kernel: Runs) -> None:
     """More commands than agentd keeps open: some wait or are refused, agentd goes on."""
     async with box_without(box_kernel, spec=SandboxSpec(pids=200)) as box:
         results = await asyncio.gather(

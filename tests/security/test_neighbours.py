@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from agentkernel.guest.processes import ProcessOptions
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.commands import start_command
+from agentkernel.kernel.runs import Runs
 from agentkernel.security.seccomp.syscalls import table
 
 from .controls import box_without
@@ -69,7 +70,7 @@ answer(found=found)
 """
 
 
-async def test_neighbours_share_nothing(box_kernel: Kernel, other: Box) -> None:
+async def test_neighbours_share_nothing(box_kernel: Runs, other: Box) -> None:
     async with box_without(box_kernel) as box:
         await _share_nothing(box, other)
 
@@ -97,7 +98,7 @@ async def _has_sleep(box: Box) -> bool:
 
 async def test_signals_do_not_cross(box: Box, other: Box) -> None:
     """Every pid of one sandbox, tried from another: nothing is hit but one's own."""
-    process = box.kernel.start(box.sandbox, ["sleep", "60"], ProcessOptions())
+    process = start_command(box.sandbox, ["sleep", "60"], ProcessOptions())
     try:
         await eventually(lambda: _has_sleep(box), "the victim runs")
         await other.probe(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 
 from .conftest import Planted
 from .controls import box_without, with_capabilities
@@ -185,7 +185,7 @@ async def test_the_network_cannot_be_changed(boxes: dict[str, Box]) -> None:
         assert results["address"] in ("EPERM", "EAFNOSUPPORT")
 
 
-async def test_capabilities_over_the_network_mean_nothing(box_kernel: Kernel) -> None:
+async def test_capabilities_over_the_network_mean_nothing(box_kernel: Runs) -> None:
     """The network namespace belongs to a user namespace above the guest's: even CAP_NET_ADMIN and
     CAP_NET_RAW inside are none over it."""
     raw = """
@@ -267,7 +267,7 @@ def _host_banner(text: bytes) -> Iterator[int]:
         thread.join(2)
 
 
-async def test_ports_inside_stay_inside(box_kernel: Kernel, other: Box) -> None:
+async def test_ports_inside_stay_inside(box_kernel: Runs, other: Box) -> None:
     """Port 80 can be bound; neither the host nor another sandbox reaches it."""
     banner = f"inside-{time.time_ns()}"
     async with box_without(box_kernel) as box:

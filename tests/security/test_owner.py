@@ -20,7 +20,7 @@ from agentkernel.backends.native.cgroups import Hierarchy
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .probes import eventually
@@ -29,14 +29,15 @@ OWNER = """
 import asyncio, os, sys
 from pathlib import Path
 from agentkernel.guest.processes import ProcessOptions
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.commands import start_command
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 async def main():
-    async with Kernel(Path(sys.argv[1])) as kernel:
+    async with Runs(Path(sys.argv[1])) as kernel:
         spec = SandboxSpec(unlimited_disk=sys.argv[2] == 'disk')
         sandbox = await kernel.create(spec)
         script = "(setsid sleep 1000 &); mkdir -p /root/a/b; chmod 0 /root/a; echo; exec sleep 1000"
-        started = kernel.start(sandbox, ["sh", "-c", script], ProcessOptions())
+        started = start_command(sandbox, ["sh", "-c", script], ProcessOptions())
         await started.output()
         print(sandbox.id, sandbox.pid, flush=True)
         await asyncio.sleep(60)
@@ -129,13 +130,13 @@ def ranges_of(directory: Path) -> list[int]:
 @pytest.mark.parametrize("disk", ["memory", "disk"])
 async def test_killed_owner_leaves_nothing(state: Path, disk: str) -> None:
     with owner(state, disk) as (process, id, guest):
-        directory = state / "sandboxes" / id
+        directory = state / "runs" / id
         inside = members(guest)
         assert len(inside) >= 3, "PID 1, a supervisor, a command"
         assert directory.exists()
         if os.getuid() == 0:
             assert groups_of(id) and ranges_of(directory)
-        async with Kernel(state) as kernel:
+        async with Runs(state) as kernel:
             # Control: while the owner lives, another kernel leaves its sandbox alone.
             assert await kernel.backend.collect_garbage() == 0
             assert directory.exists() and guest in alive(inside)
@@ -144,14 +145,14 @@ async def test_killed_owner_leaves_nothing(state: Path, disk: str) -> None:
         await eventually(lambda: not alive(inside), "the guest's processes are gone")
         assert time.monotonic() - begin < 5
     await eventually(lambda: _collected(state), "the next start collects the sandbox")
-    assert os.listdir(state / "sandboxes") == []
+    assert os.listdir(state / "runs") == []
     await eventually(lambda: not groups_of(id), "its control groups are gone")
     assert ranges_of(directory) == []
 
 
 async def _collected(state: Path) -> bool:
-    async with Kernel(state):
-        return not (state / "sandboxes").is_dir() or not os.listdir(state / "sandboxes")
+    async with Runs(state):
+        return not (state / "runs").is_dir() or not os.listdir(state / "runs")
 
 
 async def test_stopped_owner_keeps_its_sandbox(state: Path) -> None:
@@ -159,9 +160,9 @@ async def test_stopped_owner_keeps_its_sandbox(state: Path) -> None:
     with owner(state, "memory") as (process, id, guest):
         process.send_signal(signal.SIGSTOP)
         try:
-            async with Kernel(state) as kernel:
+            async with Runs(state) as kernel:
                 assert await kernel.backend.collect_garbage() == 0
-            assert (state / "sandboxes" / id).exists()
+            assert (state / "runs" / id).exists()
             assert guest in alive([guest])
         finally:
             process.send_signal(signal.SIGCONT)
@@ -169,7 +170,7 @@ async def test_stopped_owner_keeps_its_sandbox(state: Path) -> None:
 
 async def test_killed_pid_1_ends_the_sandbox(state: Path) -> None:
     """kill -9 of agentd from the host: everything inside goes with it, calls say so at once."""
-    async with Kernel(state) as kernel:
+    async with Runs(state) as kernel:
         sandbox = await kernel.create(SandboxSpec())
         guest = sandbox.pid  # type: ignore[attr-defined]
         inside = members(guest)
@@ -180,7 +181,7 @@ async def test_killed_pid_1_ends_the_sandbox(state: Path) -> None:
             await sandbox.channel.call("ping", seconds=2.0)
         await eventually(lambda: not alive(inside), "everything inside is gone")
         await kernel.destroy(sandbox)
-    assert os.listdir(state / "sandboxes") == []
+    assert os.listdir(state / "runs") == []
 
 
 async def test_failed_launch_leaves_nothing(state: Path, tmp_path: Path) -> None:
@@ -189,11 +190,11 @@ async def test_failed_launch_leaves_nothing(state: Path, tmp_path: Path) -> None
     (image / "bin").mkdir(parents=True)
     (image / "proc").symlink_to("/etc")
     before = (_all_groups(), len(os.listdir("/proc/self/fd")))
-    async with Kernel(state) as kernel:
+    async with Runs(state) as kernel:
         for _ in range(5):
             with pytest.raises(AgentKernelError):
                 await kernel.create(SandboxSpec(image=str(image)))
-    assert os.listdir(state / "sandboxes") == []
+    assert os.listdir(state / "runs") == []
     assert (_all_groups(), len(os.listdir("/proc/self/fd"))) == before
     if os.getuid() == 0:
         assert not [o for o in IdRanges().owners().values() if o.startswith(str(state))]
@@ -206,7 +207,7 @@ def _all_groups() -> set[str]:
 async def test_many_lives_leave_nothing(state: Path) -> None:
     """Fifty sandboxes made and destroyed: descriptors, groups, mounts and directories as before."""
 
-    async with Kernel(state) as kernel:
+    async with Runs(state) as kernel:
         await kernel.destroy(await kernel.create(SandboxSpec()))
         before = (len(os.listdir("/proc/self/fd")), _mount_count())
         ids = []
@@ -216,7 +217,7 @@ async def test_many_lives_leave_nothing(state: Path) -> None:
             await kernel.destroy(sandbox)
         assert (len(os.listdir("/proc/self/fd")), _mount_count()) == before
         assert [group for id in ids for group in groups_of(id)] == []
-    assert os.listdir(state / "sandboxes") == []
+    assert os.listdir(state / "runs") == []
 
 
 def _mount_count() -> int:

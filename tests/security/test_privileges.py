@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.security.capabilities import from_mask, to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
@@ -54,14 +54,14 @@ async def test_other_users_have_none(boxes: dict[str, Box], user: str) -> None:
         assert (inside["NoNewPrivs"], inside["Seccomp"]) == ("1", "2")
 
 
-async def test_a_sandbox_of_user_has_none(box_kernel: Kernel) -> None:
+async def test_a_sandbox_of_user_has_none(box_kernel: Runs) -> None:
     async with box_without(box_kernel, spec=SandboxSpec(user="user")) as box:
         inside = await box.probe(STATUS)
     assert inside["Uid"].split() == ["1000"] * 4
     assert int(inside["CapEff"], 16) == int(inside["CapBnd"], 16) == 0
 
 
-async def test_wider_capabilities_would_show(box_kernel: Kernel) -> None:
+async def test_wider_capabilities_would_show(box_kernel: Runs) -> None:
     """Control: the masks come from the blueprint, not from what a kernel would give anyhow."""
     change = with_capabilities("CAP_NET_RAW", "CAP_MKNOD")
     async with box_without(box_kernel, change=change) as box:
@@ -87,7 +87,7 @@ answer(results=results)
 PLACES = ["/tmp", "/home/user", "/dev/shm", "/run", "/usr/local"]
 
 
-async def test_bits_on_files_give_nothing(box_kernel: Kernel) -> None:
+async def test_bits_on_files_give_nothing(box_kernel: Runs) -> None:
     """Guest root makes setuid-root and capable copies of a program; nobody gains by running one."""
     tried = 0
     async with box_without(box_kernel, spec=SandboxSpec(profile="permissive")) as box:

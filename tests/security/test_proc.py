@@ -15,7 +15,7 @@ import pytest
 
 from agentkernel.backends.native import procfs
 from agentkernel.guest.binary import agentd_path
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .controls import box_without
@@ -39,7 +39,7 @@ async def test_masked_paths_are_empty(boxes: dict[str, Box]) -> None:
         assert {path for path, size in sizes.items() if size} == set(), profile
 
 
-async def test_masked_paths_would_tell(box_kernel: Kernel) -> None:
+async def test_masked_paths_would_tell(box_kernel: Runs) -> None:
     """Control: without the masks most of them have something to say."""
     async with box_without(box_kernel, "masks") as box:
         sizes = (await box.probe(READ_ALL, paths=procfs.MASKED))["sizes"]
@@ -149,7 +149,7 @@ answer(opened=opened)
     assert (await box.probe(source))["opened"] == []
 
 
-async def test_sysctls_would_be_writable(box_kernel: Kernel) -> None:
+async def test_sysctls_would_be_writable(box_kernel: Runs) -> None:
     """Control: root of the guest owns the sysctls of its namespaces; only the mount stops it."""
     source = """
 path = '/proc/sys/kernel/msgmax'
@@ -169,7 +169,7 @@ answer(write=write, after=text(path).strip())
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["", "nested user namespaces"])
-async def test_masks_cannot_be_taken_off(box_kernel: Kernel, nested: bool) -> None:
+async def test_masks_cannot_be_taken_off(box_kernel: Runs, nested: bool) -> None:
     """CVE-2025-31133 and its like: unmounting, covering, moving, replacing what hides /proc.
 
     With nested user namespaces the attacker has every capability in a mount namespace of its own;
@@ -213,7 +213,7 @@ answer(results=results, unshared=unshared, size=len(read(hidden) or b''),
     assert inside["writable"] != "ok"
 
 
-async def test_a_new_proc_would_be_given(box_kernel: Kernel) -> None:
+async def test_a_new_proc_would_be_given(box_kernel: Runs) -> None:
     """Control: with nothing hidden, a nested namespace does mount a /proc of its own."""
     source = """
 unshared = err('unshare', 0x10000000 | 0x20000 | 0x20000000)
@@ -275,7 +275,7 @@ answer(unshared=unshared, mounted=mounted, opened=opened,
 """
 
 
-async def test_limits_cannot_be_lifted_from_nested_namespaces(box_kernel: Kernel) -> None:
+async def test_limits_cannot_be_lifted_from_nested_namespaces(box_kernel: Runs) -> None:
     kinds = [("cgroup2", ""), *(("cgroup", c) for c in ("memory", "pids", "cpu", "devices"))]
     async with box_without(box_kernel, spec=SandboxSpec(nested_userns=True)) as box:
         inside = await box.probe(CGROUP_ESCAPE, kinds=kinds)
@@ -388,7 +388,7 @@ answer(results=results)
 """
 
 
-async def test_the_agent_s_binary_cannot_be_overwritten(box_kernel: Kernel) -> None:
+async def test_the_agent_s_binary_cannot_be_overwritten(box_kernel: Runs) -> None:
     binary = agentd_path()
     before = hashlib.sha256(binary.read_bytes()).hexdigest(), os.stat(binary).st_mtime_ns
     trap = """#!/proc/self/exe

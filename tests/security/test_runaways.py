@@ -10,7 +10,8 @@ import time
 import tracemalloc
 
 from agentkernel.guest.processes import Outcome, ProcessOptions
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.commands import start_command
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 from .controls import box_without
@@ -44,7 +45,7 @@ async def test_output_flood_is_bounded(box: Box) -> None:
 async def test_a_host_that_does_not_read_stops_the_writer(box: Box) -> None:
     """Neither agentd nor the host collects what nobody asked for."""
     before = (await box.sandbox.channel.call("stats"))["rss_kb"]
-    process = box.kernel.start(box.sandbox, ["yes"], ProcessOptions())
+    process = start_command(box.sandbox, ["yes"], ProcessOptions())
     source = """
 def blocked():
     return [p for p in pids() if text('/proc/%d/comm' % p).strip() == 'yes'
@@ -92,7 +93,7 @@ WHO = "answer(left=sorted(n for p in pids() if (n := text('/proc/%d/comm' % p).s
 ALL_ESCAPED = [f"escape{n}" for n in range(1, 7)]
 
 
-async def test_timeout_ends_the_whole_tree(box_kernel: Kernel) -> None:
+async def test_timeout_ends_the_whole_tree(box_kernel: Runs) -> None:
     async with box_without(box_kernel) as box:
         argv = [box.python, "-I", "-"]
         begin = time.monotonic()
@@ -105,7 +106,7 @@ async def test_timeout_ends_the_whole_tree(box_kernel: Kernel) -> None:
         assert (await box.probe(WHO))["left"] == []
 
 
-async def test_kill_ends_the_whole_tree(box_kernel: Kernel) -> None:
+async def test_kill_ends_the_whole_tree(box_kernel: Runs) -> None:
     async with box_without(box_kernel) as box:
         process, said = await start(box, ESCAPE, stay=True)
         assert said == b"up\n"
@@ -114,7 +115,7 @@ async def test_kill_ends_the_whole_tree(box_kernel: Kernel) -> None:
         assert (await box.probe(WHO))["left"] == []
 
 
-async def test_the_tree_would_outlive_its_parent(box_kernel: Kernel) -> None:
+async def test_the_tree_would_outlive_its_parent(box_kernel: Runs) -> None:
     """Control: where nothing kills them, all six outlive the command that made them."""
     async with box_without(box_kernel) as box:
         result = await box.run(
@@ -130,7 +131,7 @@ def _exists(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-async def test_cpu_hogs_do_not_starve_agentd(box_kernel: Kernel) -> None:
+async def test_cpu_hogs_do_not_starve_agentd(box_kernel: Runs) -> None:
     spec = SandboxSpec(pids=64)
     async with box_without(box_kernel, spec=spec) as box:
         source = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentkernel.backends.native import backend
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.security.seccomp.syscalls import table
 
@@ -125,7 +125,7 @@ async def test_refused_calls_would_be_heard(unfiltered: Box) -> None:
     }, same  # fmt: skip
 
 
-async def test_second_locks(box_kernel: Kernel) -> None:
+async def test_second_locks(box_kernel: Runs) -> None:
     """Control: a filter with another errno for these calls is heard before the kernel's own no."""
     program = _only_numbers([call for call, _ in SECOND_LOCKS.values()], errno.EPROTO)
     with pytest.MonkeyPatch.context() as patch:
@@ -264,7 +264,7 @@ answer(results={k: clone(v) for k, v in NEW.items()}, plain=clone(0),
 
 
 @pytest.mark.parametrize("user", ["root", "agent"])
-async def test_no_new_namespaces(boxes: dict[str, Box], box_kernel: Kernel, user: str) -> None:
+async def test_no_new_namespaces(boxes: dict[str, Box], box_kernel: Runs, user: str) -> None:
     for profile, box in boxes.items():
         inside = await box.probe(CLONE, user=box.agent_user if user == "agent" else None)
         assert set(inside["results"].values()) | {inside["high"]} == {"EPERM"}, profile

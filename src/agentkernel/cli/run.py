@@ -133,7 +133,7 @@ def _finish(status: ExitStatus, program: str, options: argparse.Namespace) -> in
 
 
 def _not_started(status: ExitStatus, name: str) -> int:
-    errno, stage = status.errno or "?", status.stage
+    errno, stage = printable(status.errno or "?"), printable(status.stage or "?")
     if stage == "exec" and errno == "ENOENT":
         _say(f"{name}: not found in the sandbox")
         return 127

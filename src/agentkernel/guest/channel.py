@@ -89,7 +89,8 @@ class Stream:
         self._granted = {Channel.STDOUT: window, Channel.STDERR: window}
         self._unacknowledged = {Channel.STDOUT: 0, Channel.STDERR: 0}
         self._send_credit = protocol.STDIN_CREDIT
-        self._messages: deque[Message] = deque()
+        # Control messages wait undecoded: decoded, bytes of MessagePack may take a hundred times.
+        self._messages: deque[Message | bytes] = deque()
         self._control_backlog = 0
         self._failure: AgentKernelError | None = None
         self._wakeup: asyncio.Future[None] | None = None
@@ -98,13 +99,19 @@ class Stream:
 
     # -- called by the channel ------------------------------------------------------------------
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message | bytes) -> None:
         if isinstance(message, Output):
+            if not message.data:
+                # Costs no credit, so nothing would bound how many of them are held.
+                raise GuestProtocolError("agentd sent output without a byte")
             granted = self._granted[message.channel] - len(message.data)
             if granted < 0:
                 raise GuestProtocolError("agentd sent more than it was granted")
             self._granted[message.channel] = granted
-        elif isinstance(message, Control):
+        elif isinstance(message, bytes):
+            if len(message) > protocol.MAX_CONTROL:
+                raise GuestProtocolError("agentd sent a control message that is too large")
+            protocol.parse_map(message)  # only to see that it is one
             self._control_backlog += 1
             if self._control_backlog > _MAX_CONTROL_BACKLOG:
                 raise GuestProtocolError("agentd floods control messages")
@@ -134,11 +141,15 @@ class Stream:
                 raise self._failure
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
-        return self._messages[0]
+        message = self._messages[0]
+        if not isinstance(message, bytes):
+            return message
+        decoded = self._messages[0] = Control(protocol.parse_map(message))
+        return decoded
 
     async def next(self) -> Message:
-        await self.peek()
-        message = self._messages.popleft()
+        message = await self.peek()
+        self._messages.popleft()
         if isinstance(message, Control):
             self._control_backlog -= 1
         return message
@@ -308,7 +319,7 @@ class GuestChannel(asyncio.Protocol):
             case FrameType.DATA:
                 channel, data = protocol.parse_data(frame.payload)
                 if channel is Channel.CONTROL:
-                    stream._deliver(Control(protocol.parse_map(data)))
+                    stream._deliver(data)
                 else:
                     stream._deliver(Output(channel, data))
             case FrameType.CREDIT:

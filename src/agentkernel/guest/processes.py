@@ -26,6 +26,10 @@ class Outcome(StrEnum):
     LOST = "lost"
 
 
+# What agentd can know; `oom` and `lost` are the host's own judgement.
+_REPORTED = frozenset({Outcome.EXITED, Outcome.SIGNALED, Outcome.TIMEOUT, Outcome.NOT_STARTED})
+
+
 class Usage(msgspec.Struct, frozen=True):
     cpu_seconds: float = 0.0
     peak_memory_bytes: int = 0
@@ -186,10 +190,12 @@ def exit_status(end: End) -> ExitStatus:
         outcome = Outcome(body.get("outcome", ""))
     except ValueError:
         raise GuestProtocolError("agentd reported an outcome that does not exist") from None
+    if outcome not in _REPORTED:
+        raise GuestProtocolError(f"agentd reported {outcome}, which it can't know")
     code, number = body.get("code"), body.get("signal")
-    if outcome is Outcome.EXITED and not (isinstance(code, int) and 0 <= code <= 255):
+    if outcome is Outcome.EXITED and not (type(code) is int and 0 <= code <= 255):
         raise GuestProtocolError("agentd reported an exit without a code")
-    if outcome is Outcome.SIGNALED and not (isinstance(number, int) and 1 <= number <= 64):
+    if outcome is Outcome.SIGNALED and not (type(number) is int and 1 <= number <= 64):
         raise GuestProtocolError("agentd reported a signal that does not exist")
     return ExitStatus(
         outcome=outcome,

@@ -18,6 +18,10 @@ from agentkernel.errors import GuestProtocolError
 
 GENERATION = 1
 MAX_LENGTH = 1 << 20
+# A greeting is short; decoded, a megabyte of MessagePack may take a hundred.
+MAX_HELLO = 1024
+# An event may name a path.
+MAX_CONTROL = 8192
 STDIN_CREDIT = 1 << 18
 DEFAULT_WINDOW = 1 << 18
 TOKEN_BYTES = 32
@@ -69,6 +73,12 @@ def control_frame(stream: int, body: dict[str, Any]) -> bytes:
 
 def credit_frame(stream: int, channel: Channel, amount: int) -> bytes:
     return frame(stream, FrameType.CREDIT, _CREDIT.pack(channel, amount))
+
+
+def _parse_hello(payload: bytes) -> dict[str, Any]:
+    if len(payload) > MAX_HELLO:
+        raise GuestProtocolError(f"agentd sent a greeting of {len(payload)} bytes")
+    return parse_map(payload)
 
 
 def parse_map(payload: bytes) -> dict[str, Any]:
@@ -144,7 +154,7 @@ class AgentHello(msgspec.Struct, frozen=True):
 def check_agent_hello(frame_: Frame, token: bytes, host_nonce: bytes) -> AgentHello:
     """Raises GuestProtocolError unless the other side is this sandbox's guarded agentd."""
     if frame_.stream != 0 or frame_.type is FrameType.ERROR:
-        reason = parse_map(frame_.payload).get("code") if frame_.type is FrameType.ERROR else "?"
+        reason = _parse_hello(frame_.payload).get("code") if frame_.type is FrameType.ERROR else "?"
         if reason == "generation":
             raise GuestProtocolError(
                 "agentd in this sandbox speaks another protocol generation",
@@ -153,7 +163,7 @@ def check_agent_hello(frame_: Frame, token: bytes, host_nonce: bytes) -> AgentHe
         raise GuestProtocolError("agentd refused the handshake")
     if frame_.type is not FrameType.HELLO:
         raise GuestProtocolError("agentd did not begin with HELLO")
-    body = parse_map(frame_.payload)
+    body = _parse_hello(frame_.payload)
     nonce, proof, guard = body.get("nonce"), body.get("proof"), body.get("guard")
     version, generation = body.get("version"), body.get("gen")
     if not (

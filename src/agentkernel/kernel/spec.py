@@ -81,14 +81,44 @@ def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
     _at_least("nofile", spec.nofile, 16)
     if spec.cpus is not None and not 0.01 <= spec.cpus <= 4096:
         raise InvalidInputError("cpus must be between 0.01 and 4096")
-    memory = spec.memory_bytes if spec.memory_bytes is not None else defaults.memory_bytes
-    return dataclasses.replace(
+    memory = _memory(spec, defaults.memory_bytes)
+    limits = dataclasses.replace(
         defaults,
         memory_bytes=memory,
         cpus=spec.cpus if spec.cpus is not None else defaults.cpus,
         pids=spec.pids if spec.pids is not None else defaults.pids,
         nofile=spec.nofile if spec.nofile is not None else defaults.nofile,
         disk_bytes=_disk(spec, defaults.disk_bytes, memory),
+    )
+    return limits if memory is None else _within(limits, memory)
+
+
+def _memory(spec: SandboxSpec, default: int | None) -> int | None:
+    """Files in memory count as memory: a bound for them asks for twice as much."""
+    needed = 2 * spec.disk_bytes if spec.disk_bytes is not None else 0
+    if spec.memory_bytes is None:
+        return None if default is None else max(default, needed)
+    if spec.memory_bytes < needed:
+        raise InvalidInputError(
+            "--disk is more than half of --memory, and files with a bound are in memory",
+            hint=f"use --memory {-(-needed // (1 << 20))}M or more, or --disk unlimited",
+        )
+    return spec.memory_bytes
+
+
+def _within(limits: Limits, memory: int) -> Limits:
+    """Files in memory belong to no process: if they could fill it, agentd would be killed for it.
+
+    With the disk's half at most 7/8 of the memory, an inode (about 1 KiB) for each 16 KiB included.
+    """
+    tmp, shm, run = (
+        min(limits.tmp_bytes, memory // 5),
+        min(limits.shm_bytes, memory // 24),
+        min(limits.run_bytes, memory // 48),
+    )
+    inodes = min(limits.tmpfs_inodes, max(1024, tmp // 16384))
+    return dataclasses.replace(
+        limits, tmp_bytes=tmp, shm_bytes=shm, run_bytes=run, tmpfs_inodes=inodes
     )
 
 
