@@ -13,6 +13,7 @@
 #include "conn.h"
 #include "flow.h"
 #include "guard.h"
+#include "handshake.h"
 #include "loop.h"
 #include "process.h"
 #include "spool.h"
@@ -92,7 +93,8 @@ void agent_main(void) {
     no_host.fn = on_no_host;
     ending_timer.fn = on_ending;
     process_init();
-    conn_init(3);
+    conn_init();
+    handshake_init(3);
     if (boot.ephemeral)
         timer_set(&no_host, now_ms() + (int64_t)boot.connect_ms);
     loop_run(settle);

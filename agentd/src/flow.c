@@ -137,6 +137,7 @@ void source_attach(struct source *s, struct stream *stream, uint64_t offset, uin
         rearm(s);
     }
     s->sent = offset < s->spool.base ? s->spool.base : offset;
+    s->consumed = s->sent;
     s->limit = s->sent + window;
     s->stream = stream;
     make_ready(s);
@@ -147,14 +148,17 @@ void source_detach(struct source *s) {
     s->stream = NULL;
 }
 
+static void release_consumed(struct source *s) {
+    if (s->spool.rolling)
+        return;
+    spool_release(&s->spool, s->consumed < s->sent ? s->consumed : s->sent);
+    rearm(s);
+}
+
 void source_credit(struct source *s, uint32_t bytes) {
     s->limit += bytes;
-    if (!s->spool.rolling) {
-        uint64_t upto = s->spool.base + bytes;
-
-        spool_release(&s->spool, upto < s->sent ? upto : s->sent);
-        rearm(s);
-    }
+    s->consumed += bytes;
+    release_consumed(s);
     make_ready(s);
 }
 
@@ -192,6 +196,9 @@ static bool send_piece(struct source *s) {
     size_t total = 0;
 
     if (s->sent < s->spool.base) {
+        /* Not before the socket takes it: until then more will be dropped, and one event tells. */
+        if (!conn_can_send())
+            return false;
         tell_dropped(s);
         return true;
     }
@@ -202,6 +209,7 @@ static bool send_piece(struct source *s) {
     if (!conn_send_output(s->stream->id, s->channel, iov, pieces))
         return false;
     s->sent += total;
+    release_consumed(s);
     return true;
 }
 

@@ -17,8 +17,9 @@
 struct source {
     struct watch watch;
     struct spool spool;
-    uint64_t sent;  /* offset of the next byte for the host */
-    uint64_t limit; /* offset up to which the host takes bytes */
+    uint64_t sent;     /* offset of the next byte for the host */
+    uint64_t limit;    /* offset up to which the host takes bytes */
+    uint64_t consumed; /* offset up to which it needs no byte again, once it was sent */
     uint8_t channel;
     bool started;
     bool eof;     /* the descriptor is closed */

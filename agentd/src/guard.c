@@ -24,6 +24,11 @@ static void default_and_block_signals(void) {
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
 }
 
+/* What processes get when nobody asks for a limit: not the one agentd raises for itself. */
+static uint64_t inherited_nofile;
+
+uint64_t guard_inherited_nofile(void) { return inherited_nofile; }
+
 void guard_first(void) {
     /* Not 0: a host whose core dumps go to a program runs it for 0 too, but never for 1. */
     struct rlimit no_core = {1, 1};
@@ -44,6 +49,7 @@ void guard_first(void) {
     }
     default_and_block_signals();
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        inherited_nofile = files.rlim_cur;
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "files.h"
 #include "process.h"
 #include "spool.h"
 #include "streams.h"
@@ -65,6 +66,10 @@ static const struct {
     {"exec", op_exec},     {"attach", op_attach}, {"list", op_list},
     {"signal", op_signal}, {"forget", op_forget}, {"ping", op_ping},
     {"stats", op_stats},   {"tcp", op_tcp},       {"shutdown", op_shutdown},
+    {"file.stat", op_file},   {"file.read", op_file},   {"file.write", op_file},
+    {"file.list", op_file},   {"file.mkdir", op_file},  {"file.move", op_file},
+    {"file.remove", op_file}, {"tree.read", op_file},   {"tree.write", op_file},
+    {"file.watch", op_file},
 };
 
 void ops_open(uint32_t id, const struct mp_value *map) {

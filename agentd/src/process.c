@@ -12,83 +12,23 @@
 #include <unistd.h>
 
 #include "boot.h"
+#include "files.h"
+#include "process_table.h"
 #include "supervisor.h"
 #include "sys.h"
 #include "util.h"
 
-#define BUCKETS 256
 /* After the exit output is read to its end, but no longer than so. */
 #define DRAIN_MS 100
 #define KILL_WAIT_MS 2000
 
-static struct process *by_id[BUCKETS];
-static struct process *by_supervisor[BUCKETS];
-static size_t record_count;
 static uint64_t last_serial;
 static int report_pipe_in = -1; /* the supervisors' end */
 static struct watch report_pipe;
 static struct watch child_signals;
 static struct tree_kill orphans;
 
-/* ---- the table ---- */
-
-static struct process **id_bucket(const char *id) {
-    uint32_t hash = 2166136261u;
-
-    for (; *id; id++)
-        hash = (hash ^ (uint8_t)*id) * 16777619u;
-    return &by_id[hash % BUCKETS];
-}
-
-static struct process **supervisor_bucket(pid_t pid) {
-    return &by_supervisor[(uint32_t)pid % BUCKETS];
-}
-
-struct process *process_find(const char *id) {
-    for (struct process *p = *id_bucket(id); p; p = p->next_by_id) {
-        if (strcmp(p->id, id) == 0)
-            return p;
-    }
-    return NULL;
-}
-
-static struct process *find_by_supervisor(pid_t pid) {
-    struct process *p = *supervisor_bucket(pid);
-
-    while (p && p->supervisor != pid)
-        p = p->next_by_supervisor;
-    return p;
-}
-
-static bool is_supervisor(pid_t pid) { return find_by_supervisor(pid) != NULL; }
-
-size_t process_count(void) { return record_count; }
-
-void process_each(void (*fn)(struct process *p, void *context), void *context) {
-    for (size_t i = 0; i < BUCKETS; i++) {
-        for (struct process *p = by_id[i]; p; p = p->next_by_id)
-            fn(p, context);
-    }
-}
-
-static void unlink_record(struct process *p) {
-    struct process **at = id_bucket(p->id);
-
-    while (*at != p)
-        at = &(*at)->next_by_id;
-    *at = p->next_by_id;
-    p->recorded = false;
-    record_count--;
-}
-
-static void unlink_supervisor(struct process *p) {
-    struct process **at = supervisor_bucket(p->supervisor);
-
-    while (*at != p)
-        at = &(*at)->next_by_supervisor;
-    *at = p->next_by_supervisor;
-    p->supervisor = 0;
-}
+static bool is_ours(pid_t pid) { return process_find_supervised(pid) || file_is_worker(pid); }
 
 /* ---- the end of a process ---- */
 
@@ -184,7 +124,7 @@ void process_check(struct process *p) {
 
 void process_forget(struct process *p) {
     if (p->recorded)
-        unlink_record(p);
+        process_remove_record(p);
     timer_stop(&p->lost);
     /* What is still written is read and thrown away. */
     if (p->state == PROCESS_ENDED) {
@@ -343,7 +283,7 @@ static void take_reports(void) {
     struct report r;
 
     while (read(report_pipe.fd, &r, sizeof(r)) == sizeof(r)) {
-        struct process *p = find_by_supervisor(r.supervisor);
+        struct process *p = process_find_supervised(r.supervisor);
 
         if (!p || p->serial != r.serial)
             continue;
@@ -368,7 +308,7 @@ static void on_report(struct watch *watch, uint32_t events) {
 static void on_supervisor_gone(struct process *p, int status) {
     bool killed = WIFSIGNALED(status);
 
-    unlink_supervisor(p);
+    process_remove_supervisor(p);
     tree_kill_stop(&p->kill);
     if (killed)
         tree_kill_start(&orphans);
@@ -388,17 +328,19 @@ static void reap(void) {
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | __WALL)) > 0) {
-        struct process *p = find_by_supervisor(pid);
+        struct process *p = process_find_supervised(pid);
 
-        if (!p)
-            continue; /* an orphan */
+        if (!p) {
+            (void)file_worker_waited(pid, status); /* or an orphan */
+            continue;
+        }
         if (WIFSTOPPED(status)) {
             (void)kill(pid, SIGCONT);
             continue;
         }
         /* What it said last is in the pipe. */
         take_reports();
-        p = find_by_supervisor(pid);
+        p = process_find_supervised(pid);
         if (p)
             on_supervisor_gone(p, status);
     }
@@ -413,19 +355,11 @@ static void on_child_signal(struct watch *watch, uint32_t events) {
     reap();
 }
 
-bool process_any_left(void) {
-    for (size_t i = 0; i < BUCKETS; i++) {
-        if (by_supervisor[i])
-            return true;
-    }
-    return orphans.active;
-}
+bool process_any_left(void) { return process_any_unfinished() || orphans.active; }
 
 /* ---- the beginning ---- */
 
 int process_start(struct process *p, const struct spawn *spawn, uint64_t timeout_ms) {
-    struct process **at;
-
     p->serial = ++last_serial;
     p->timeout.fn = on_timeout;
     p->drain.fn = on_drain;
@@ -437,14 +371,7 @@ int process_start(struct process *p, const struct spawn *spawn, uint64_t timeout
         p->supervisor = 0;
         return errno;
     }
-    at = id_bucket(p->id);
-    p->next_by_id = *at;
-    *at = p;
-    p->recorded = true;
-    record_count++;
-    at = supervisor_bucket(p->supervisor);
-    p->next_by_supervisor = *at;
-    *at = p;
+    process_add(p);
     if (timeout_ms)
         timer_set(&p->timeout, now_ms() + (int64_t)timeout_ms);
     return 0;
@@ -468,5 +395,5 @@ void process_init(void) {
     if (child_signals.fd < 0)
         die("signalfd");
     watch_set(&child_signals, EPOLLIN);
-    tree_init(is_supervisor);
+    tree_init(is_ours);
 }

@@ -84,7 +84,7 @@ void process_check(struct process *p);
 /* Adds the END fields (of a finished process) to MAP. */
 void process_describe_end(const struct process *p, struct mp_map *map);
 
-/* Children are left. */
+/* Something still runs, or has output that is being read to its end. */
 bool process_any_left(void);
 
 #endif

@@ -21,6 +21,7 @@
 
 #include "boot.h"
 #include "caps.h"
+#include "guard.h"
 #include "path_search.h"
 #include "sys.h"
 #include "util.h"
@@ -82,12 +83,19 @@ static bool limit(int resource, uint64_t value, bool explicitly) {
     return setrlimit(resource, &new) == 0;
 }
 
-static bool set_limits(const struct spawn *spawn) {
+static bool set_limits(uint64_t nofile) {
     struct rlimit no_core = {1, 1}; /* see guard.c; seccomp keeps it so */
+    struct rlimit files;
 
-    if (spawn->nofile ? !limit(RLIMIT_NOFILE, spawn->nofile, true)
-                      : boot.nofile && !limit(RLIMIT_NOFILE, boot.nofile, false))
+    if (nofile ? !limit(RLIMIT_NOFILE, nofile, true)
+               : boot.nofile && !limit(RLIMIT_NOFILE, boot.nofile, false))
         return false;
+    if (!nofile && !boot.nofile && guard_inherited_nofile() &&
+        getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = guard_inherited_nofile();
+        if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+            return false;
+    }
     if (boot.nproc && !limit(RLIMIT_NPROC, boot.nproc, false))
         return false;
     return setrlimit(RLIMIT_CORE, &no_core) == 0;
@@ -152,32 +160,52 @@ static const char *search_path(char *const *envp) {
     return DEFAULT_PATH;
 }
 
+int spawn_drop_rights(const struct user_ids *user, uint64_t nofile, enum stage *stage) {
+    uint64_t caps = user->uid == 0 ? boot.caps : 0;
+
+    set_oom_score_adj();
+    *stage = STAGE_LIMITS;
+    if (!set_limits(nofile))
+        return errno;
+    umask((mode_t)boot.umask);
+    (void)syscall(SYS_keyctl, SYS_KEYCTL_JOIN_SESSION_KEYRING, NULL);
+    *stage = STAGE_CONFINE;
+    if (!caps_limit_bounding(caps))
+        return errno;
+    *stage = STAGE_USER;
+    if (!become_user(user))
+        return errno;
+    *stage = STAGE_CONFINE;
+    if (!caps_set(caps))
+        return errno;
+    /* Where fs.suid_dumpable says so, the change of uid has made this process dumpable again. */
+    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 ? 0 : errno;
+}
+
+int spawn_filter(void) {
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && install_filter() ? 0 : errno;
+}
+
 void spawn_become(const struct spawn *spawn, int error_fd) {
-    uint64_t caps = spawn->user.uid == 0 ? boot.caps : 0;
+    enum stage stage;
     sigset_t none;
+    int err;
 
     (void)setsid();
     if (spawn->pty && ioctl(0, TIOCSCTTY, 0) < 0)
         fail_with(error_fd, STAGE_PTY, errno);
-    set_oom_score_adj();
-    if (!set_limits(spawn))
-        fail_with(error_fd, STAGE_LIMITS, errno);
-    umask((mode_t)boot.umask);
-    (void)syscall(SYS_keyctl, SYS_KEYCTL_JOIN_SESSION_KEYRING, NULL);
-    if (!caps_limit_bounding(caps))
-        fail_with(error_fd, STAGE_CONFINE, errno);
-    if (!become_user(&spawn->user))
-        fail_with(error_fd, STAGE_USER, errno);
-    if (!caps_set(caps))
-        fail_with(error_fd, STAGE_CONFINE, errno);
+    err = spawn_drop_rights(&spawn->user, spawn->nofile, &stage);
+    if (err)
+        fail_with(error_fd, stage, err);
     /* With the user's own rights, so that it can only start where the user may be. */
     if (!enter(spawn->cwd))
         fail_with(error_fd, STAGE_CWD, errno);
     /* Every disposition is the default already; agentd has only blocked them. */
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || !install_filter())
-        fail_with(error_fd, STAGE_CONFINE, errno);
+    err = spawn_filter();
+    if (err)
+        fail_with(error_fd, STAGE_CONFINE, err);
     fail_with(error_fd, STAGE_EXEC,
               path_search(spawn->argv[0], search_path(spawn->envp), attempt,
                           (void *)(uintptr_t)spawn));

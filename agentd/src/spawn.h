@@ -35,6 +35,11 @@ struct spawn_failure {
     int stage;
 };
 
+/* The steps by which a child stops being agentd and becomes USER; file workers take them too. Each
+ * returns 0 or an errno. After the second only what the sandbox's filter allows is possible. */
+int spawn_drop_rights(const struct user_ids *user, uint64_t nofile, enum stage *stage);
+int spawn_filter(void);
+
 /* Runs in the child. Stdio is in place; ERROR_FD (close-on-exec) is the only other descriptor. */
 __attribute__((noreturn)) void spawn_become(const struct spawn *spawn, int error_fd);
 

@@ -4,8 +4,9 @@
  * forked while a pass looked elsewhere, is met by the next pass.
  *
  * What passes cannot catch is a process that forks and exits faster than they look. After
- * PASSES_MAX of them everything in the sandbox is stopped by one kill(-1), which the kernel does
- * in one step that no fork can slip through; the tree is killed, and everybody else continued. */
+ * PASSES_MAX of them, and at once in a crowd, everything in the sandbox is stopped by one kill(-1),
+ * which the kernel does in one step that no fork can slip through; the tree is killed, and
+ * everybody else continued. */
 #define _GNU_SOURCE
 #include "tree.h"
 
@@ -22,6 +23,9 @@
 #define PASSES_EAGER 8
 #define PASSES_MAX 40
 #define PAUSE_MAX_MS 100
+/* So many entries of /proc (some 80 are no processes) are a fork bomb, which takes the processor
+ * that a pass over all of them would need. */
+#define CROWD 600
 
 struct entry {
     pid_t pid;
@@ -105,20 +109,29 @@ static int by_pid(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void take_snapshot(struct snapshot *s) {
+/* Adds to S (if any) every process in /proc; returns how many names were seen, of at most MOST. */
+static size_t look(struct snapshot *s, size_t most) {
     _Alignas(uint64_t) char names[8192];
+    size_t count = 0;
     long n;
 
-    s->count = 0;
     (void)lseek(proc_fd, 0, SEEK_SET);
-    while ((n = syscall(SYS_getdents64, proc_fd, names, sizeof(names))) > 0) {
+    while (count < most && (n = syscall(SYS_getdents64, proc_fd, names, sizeof(names))) > 0) {
         for (long at = 0; at < n;) {
             const struct dirent_head *d = (const void *)(names + at);
 
-            add(s, d->name);
+            if (s)
+                add(s, d->name);
             at += d->length;
+            count++;
         }
     }
+    return count;
+}
+
+static void take_snapshot(struct snapshot *s) {
+    s->count = 0;
+    (void)look(s, SIZE_MAX);
     if (s->count)
         qsort(s->entries, s->count, sizeof(*s->entries), by_pid);
 }
@@ -214,11 +227,13 @@ static bool is_due_for_freeze(const struct tree_kill *k) {
     return passes == PASSES_MAX || passes == 2 * PASSES_MAX || passes == 8 * PASSES_MAX;
 }
 
-/* The last resort: everything stands still while the trees are killed. */
-static void freeze_and_kill(void) {
+/* Everything stands still while the trees are killed. In a crowd nobody looks first who was stopped
+ * before, and all the others are continued. */
+static void freeze_and_kill(bool crowd) {
     struct snapshot before = {0}, now = {0};
 
-    take_snapshot(&before);
+    if (!crowd)
+        take_snapshot(&before);
     (void)kill(-1, SIGSTOP);
     take_snapshot(&now);
     for (struct tree_kill *k = kills; k; k = k->next)
@@ -239,6 +254,12 @@ static void run_passes(void) {
     unsigned least = UINT32_MAX;
     bool freeze = false;
 
+    for (k = kills; k; k = k->next) {
+        if (k->passes == 0 && look(NULL, CROWD) >= CROWD) {
+            freeze_and_kill(true);
+            break;
+        }
+    }
     take_snapshot(&s);
     while ((k = *at)) {
         pass(k, &s);
@@ -256,7 +277,7 @@ static void run_passes(void) {
     }
     free(s.entries);
     if (freeze)
-        freeze_and_kill();
+        freeze_and_kill(false);
     if (kills) {
         unsigned pause = least < PASSES_EAGER ? 0 : least - PASSES_EAGER;
 

@@ -351,7 +351,10 @@ class GuestChannel(asyncio.Protocol):
 def _request_error(body: dict[str, Any]) -> AgentKernelError:
     code, message = str(body.get("code", "?"))[:64], str(body.get("message", ""))[:500]
     kind = _REQUEST_ERRORS.get(code, SandboxUnavailableError)
-    return kind(f"agentd: {message or code}", agent_code=code)
+    details = {"agent_code": code}
+    if isinstance(path := body.get("path"), bytes):
+        details["agent_path"] = path[:4096].decode("utf-8", "backslashreplace")
+    return kind(f"agentd: {message or code}", **details)
 
 
 def _wake(future: asyncio.Future[None] | None) -> None:

@@ -1,0 +1,8 @@
+/* Who may become the host. */
+#ifndef AGENTD_HANDSHAKE_H
+#define AGENTD_HANDSHAKE_H
+
+/* Accepts from LISTEN_FD for ever; a connection that has proved itself goes to conn_adopt. */
+void handshake_init(int listen_fd);
+
+#endif

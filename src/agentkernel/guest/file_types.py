@@ -1,0 +1,215 @@
+"""What the guest says of files, checked, and the records it says it in.
+
+Preconditions: none. Every byte comes from a sandbox: a value that the protocol does not allow is a
+GuestProtocolError, and nothing here holds more than one record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from agentkernel.errors import GuestProtocolError
+from agentkernel.guest import protocol
+
+RECORD_MAX: Final = 1 << 16
+PATH_MAX: Final = 4096
+NAME_MAX: Final = 255
+_COUNT_MAX: Final = (1 << 63) - 1
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class FileType(StrEnum):
+    FILE = "file"
+    DIRECTORY = "dir"
+    LINK = "link"
+    FIFO = "fifo"
+    SOCKET = "socket"
+    CHARACTER_DEVICE = "char"
+    BLOCK_DEVICE = "block"
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the sandbox. Names that are not UTF-8 hold surrogates, as in the os module.
+
+    `name` is the last component; in a tree it is the path relative to the tree's root.
+    """
+
+    name: str
+    type: FileType
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ms: int
+    target: str | None = None
+
+
+class ChangeKind(StrEnum):
+    """`ready` comes once, when nothing can be missed any more; `overflow`: look for yourself."""
+
+    READY = "ready"
+    CREATE = "create"
+    MODIFY = "modify"
+    REMOVE = "remove"
+    MOVE = "move"
+    OVERFLOW = "overflow"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something happened to `path`, relative to what is watched ("": to that itself)."""
+
+    kind: ChangeKind
+    path: str = ""
+    to: str | None = None
+
+
+class TreeSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """`skipped`: neither files nor directories nor links. `refused_links`: they led outside."""
+
+    files: int
+    bytes: int
+    skipped: int = 0
+    refused_links: int = 0
+
+
+def to_bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
+def to_text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
+def count(body: dict[str, Any], key: str, maximum: int = _COUNT_MAX) -> int:
+    value = body.get(key)
+    if type(value) is not int or not 0 <= value <= maximum:
+        raise GuestProtocolError(f"agentd sent no valid {key}")
+    return value
+
+
+def flag(body: dict[str, Any], key: str) -> bool:
+    value = body.get(key)
+    if type(value) is not bool:
+        raise GuestProtocolError(f"agentd sent no valid {key}")
+    return value
+
+
+def text(body: dict[str, Any], key: str, maximum: int = PATH_MAX) -> str:
+    value = body.get(key)
+    if not isinstance(value, bytes) or len(value) > maximum or b"\0" in value:
+        raise GuestProtocolError(f"agentd sent no valid {key}")
+    return to_text(value)
+
+
+def parse_entry(body: dict[str, Any], name: str) -> FileEntry:
+    try:
+        kind = FileType(body.get("type", ""))
+    except ValueError:
+        raise GuestProtocolError("agentd sent a type of file that does not exist") from None
+    return FileEntry(
+        name=name,
+        type=kind,
+        size=count(body, "size"),
+        mode=count(body, "mode", 0o7777),
+        uid=count(body, "uid", (1 << 32) - 1),
+        gid=count(body, "gid", (1 << 32) - 1),
+        mtime_ms=count(body, "mtime_ms"),
+        target=text(body, "target") if "target" in body else None,
+    )
+
+
+def parse_named_entry(body: dict[str, Any]) -> FileEntry:
+    """An entry of `file.list`: its name is one component."""
+    name = text(body, "name", NAME_MAX)
+    if name in ("", ".", "..") or "/" in name:
+        raise GuestProtocolError("agentd sent a file name that is none")
+    return parse_entry(body, name)
+
+
+def parse_tree_entry(body: dict[str, Any]) -> FileEntry:
+    """An entry of a tree: relative, every component a name, of a type that a tree can have."""
+    path = text(body, "path", PATH_MAX - 1)
+    for part in path.split("/"):
+        if part in ("", ".", "..") or len(to_bytes(part)) > NAME_MAX:
+            raise GuestProtocolError("agentd sent a path that leads out of its tree")
+    entry = parse_entry(body, path)
+    if entry.type not in (FileType.FILE, FileType.DIRECTORY, FileType.LINK):
+        raise GuestProtocolError("agentd sent a tree with a special file")
+    if entry.type is FileType.LINK and not entry.target:
+        raise GuestProtocolError("agentd sent a link without a target")
+    return entry
+
+
+def parse_change(body: dict[str, Any]) -> Change:
+    try:
+        kind = ChangeKind(body.get("kind", ""))
+    except ValueError:
+        raise GuestProtocolError("agentd sent a change of an unknown kind") from None
+    if kind in (ChangeKind.READY, ChangeKind.OVERFLOW):
+        return Change(kind)
+    to = text(body, "to") if kind is ChangeKind.MOVE else None
+    return Change(kind, text(body, "path"), to)
+
+
+def record(body: dict[str, Any]) -> bytes:
+    payload = _encode(body)
+    return len(payload).to_bytes(4, "little") + payload
+
+
+def tree_record(path: bytes, status: os.stat_result, kind: FileType, **more: Any) -> bytes:
+    """The record that a local file has in an upload. Ids stay behind: they are not the guest's."""
+    mtime_ms = max(0, status.st_mtime_ns // 1_000_000)
+    body = {"path": path, "type": kind.value, "mode": status.st_mode & 0o777, "mtime_ms": mtime_ms}
+    return record(body | more)
+
+
+class RecordReader:
+    """Cuts the bytes of channel 1 into records, and for trees into the content between them."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._content = 0
+
+    def records(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The records that are complete with `data`. Exhaust it before the next call."""
+        self._buffer += data
+        while (body := self._take()) is not None:
+            yield body
+
+    def tree(self, data: bytes) -> Iterator[FileEntry | bytes]:
+        """The same of a tree: entries, each file followed by the pieces of its content."""
+        self._buffer += data
+        while self._buffer:
+            if self._content:
+                piece = bytes(self._buffer[: self._content])
+                del self._buffer[: len(piece)]
+                self._content -= len(piece)
+                yield piece
+            elif (body := self._take()) is not None:
+                entry = parse_tree_entry(body)
+                if entry.type is FileType.FILE:
+                    self._content = entry.size
+                yield entry
+            else:
+                return
+
+    def finish(self) -> None:
+        if self._buffer or self._content:
+            raise GuestProtocolError("agentd ended in the middle of a record")
+
+    def _take(self) -> dict[str, Any] | None:
+        if len(self._buffer) < 4:
+            return None
+        size = int.from_bytes(self._buffer[:4], "little")
+        if size > RECORD_MAX:
+            raise GuestProtocolError(f"agentd sent a record of {size} bytes")
+        if len(self._buffer) < 4 + size:
+            return None
+        payload = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return protocol.parse_map(payload)
