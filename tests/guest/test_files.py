@@ -27,7 +27,8 @@ from agentkernel.errors import (
 )
 from agentkernel.guest.file_types import Change, ChangeKind, FileType
 from agentkernel.guest.files import GuestFiles
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
@@ -170,8 +171,8 @@ async def test_a_tree_10_000_deep_is_removed(files: GuestFiles, run: Run) -> Non
     assert await names(files, "/w") == []
 
 
-async def test_with_few_descriptors(kernel: Kernel) -> None:
-    sandbox = await kernel.create(SandboxSpec(nofile=16))
+async def test_with_few_descriptors(runs: Runs) -> None:
+    sandbox = await runs.create(SandboxSpec(nofile=16))
     files = GuestFiles(sandbox.channel)
     for i in range(3):
         await files.write(f"/w/{i}" + "/d" * 30 + "/f", b"deep", parents=True)
@@ -443,8 +444,8 @@ async def test_a_cancelled_writer_leaves_nothing(files: GuestFiles, run: Run) ->
 
 
 @pytest.mark.parametrize("old", [None, b"old content"])
-async def test_a_full_disk(kernel: Kernel, old: bytes | None) -> None:
-    sandbox = await kernel.create(SandboxSpec(disk_bytes=8 << 20))
+async def test_a_full_disk(runs: Runs, old: bytes | None) -> None:
+    sandbox = await runs.create(SandboxSpec(disk_bytes=8 << 20))
     files = GuestFiles(sandbox.channel)
     await files.mkdir("/w")
     if old is not None:

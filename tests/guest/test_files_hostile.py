@@ -21,7 +21,8 @@ from agentkernel.errors import (
 from agentkernel.guest.file_types import record
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ProcessOptions
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult, start_command
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
@@ -203,11 +204,11 @@ while time.time() < end:
 """
 
 
-async def test_a_sandbox_full_of_processes(kernel: Kernel) -> None:
+async def test_a_sandbox_full_of_processes(runs: Runs) -> None:
     """A control group counts workers too, a limit of the user's processes does not."""
-    sandbox = await kernel.create(SandboxSpec(pids=12))
+    sandbox = await runs.create(SandboxSpec(pids=12))
     files = GuestFiles(sandbox.channel)
-    process = kernel.start(sandbox, ["python3", "-c", FILL], ProcessOptions())
+    process = start_command(sandbox, ["python3", "-c", FILL], ProcessOptions())
     assert await process.output()
     await asyncio.sleep(0.3)
     for _ in range(20):
@@ -366,7 +367,7 @@ async def test_removing_while_directories_are_swapped(files: GuestFiles, run: Ru
     assert await files.exists("/w/outside/kept")
 
 
-async def test_a_lost_host_ends_its_workers(kernel: Kernel, files: GuestFiles, run: Run) -> None:
+async def test_a_lost_host_ends_its_workers(runs: Runs, files: GuestFiles, run: Run) -> None:
     """Not a job: nobody is left to hear of it."""
     calls = [asyncio.ensure_future(files.write(f"/w/{i}", slowly())) for i in range(5)]
     await asyncio.sleep(0.2)

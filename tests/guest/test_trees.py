@@ -16,7 +16,8 @@ from agentkernel.errors import (
 )
 from agentkernel.guest.file_types import FileEntry, FileType, TreeSummary
 from agentkernel.guest.files import GuestFiles
-from agentkernel.kernel.kernel import ExecResult, Kernel
+from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
@@ -173,8 +174,8 @@ async def test_what_is_no_tree(files: GuestFiles, tree: Path, tmp_path: Path) ->
         await files.upload_tree(tmp_path / "missing", "/w/t")
 
 
-async def test_a_full_disk_leaves_whole_files(kernel: Kernel, tmp_path: Path) -> None:
-    sandbox = await kernel.create(SandboxSpec(disk_bytes=8 << 20))
+async def test_a_full_disk_leaves_whole_files(runs: Runs, tmp_path: Path) -> None:
+    sandbox = await runs.create(SandboxSpec(disk_bytes=8 << 20))
     files = GuestFiles(sandbox.channel)
     source = tmp_path / "source"
     source.mkdir()
