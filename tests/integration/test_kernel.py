@@ -226,25 +226,20 @@ asyncio.run(main())
 
 async def test_kill_at_any_moment(own_state: Path) -> None:
     """What was acknowledged is there, what was not is not, and nothing else is."""
-    made: set[str] = set()
-    wrote: set[str] = set()
-    gone: set[str] = set()
+    said: dict[str, set[str]] = {v: set() for v in ("made", "wrote", "removing", "removed")}
     for _ in range(8):
-        process = subprocess.Popen(  # noqa: ASYNC220 (the test has nothing else to do)
+        with subprocess.Popen(  # noqa: ASYNC220 (the test has nothing else to do)
             [sys.executable, "-c", KILLED, str(own_state)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        for _ in range(random.randint(1, 9)):
-            verb, id = process.stdout.readline().split()
-            {"made": made, "wrote": wrote, "removing": gone, "removed": gone}[verb].add(id)
-        await asyncio.sleep(random.random() * 0.05)
-        process.send_signal(signal.SIGKILL)
-        rest, _ = process.communicate()
-        for line in rest.splitlines():
-            if len(words := line.split()) == 2:
-                {"made": made, "wrote": wrote, "removing": gone, "removed": gone}[words[0]].add(
-                    words[1]
-                )
+        ) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(random.randint(1, 9))]
+            await asyncio.sleep(random.random() * 0.05)
+            process.send_signal(signal.SIGKILL)
+            lines += process.stdout.readlines()
+        assert lines[0], "it ended by itself"
+        for verb, id in (line.split() for line in lines if line.endswith("\n")):
+            said[verb].add(id)
+    made, wrote, gone = said["made"], said["wrote"], said["removing"] | said["removed"]
     async with Kernel(own_state) as kernel:
         records = (await kernel.list(limit=1000)).records
         ids = {record.id for record in records}
