@@ -308,9 +308,9 @@ class Host:
         return stream.out.decode()
 
 
-# Puts the descriptors where agentd looks for them, and executes the rest of its arguments. In range
-# mode it first becomes root of a user namespace whose maps the parent writes: whoever executes
-# something before it is mapped loses the capabilities for that.
+# Puts the descriptors where agentd looks for them, and executes the rest of its arguments. For root
+# it first becomes root of a user namespace whose maps the parent writes (whoever executes something
+# before it is mapped loses the capabilities for that), so that a guest is never the machine's root.
 _ENTER = """
 import ctypes, os, sys
 listener, boot, mode = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -318,13 +318,13 @@ high = [os.dup2(fd, 100 + i) for i, fd in enumerate((listener, boot))]
 os.dup2(high[0], 3)
 os.dup2(high[1], 4)
 os.closerange(5, 256)
-if mode == "range":
+if mode != "own":
+    os.setgroups([])
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(0x10000000):
         raise OSError(ctypes.get_errno(), "unshare")
     os.write(1, b"u")
     os.read(0, 1)
-    os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
 null = os.open("/dev/null", os.O_RDWR)
@@ -344,7 +344,9 @@ exec "$@"
 class Guest:
     """agentd as PID 1 of a private user, pid, mount and network namespace.
 
-    Without `ids="range"` (which takes root) there is one id in it, 0.
+    In it is one id, 0, or with `ids="range"` (which takes root) 65,536 of them. Outside, these are
+    the user who runs the tests or, for root, ids that nobody has: the file system of the machine
+    can be seen by a guest, and nothing of it belongs to it.
     """
 
     def __init__(
@@ -376,9 +378,10 @@ class Guest:
     def _start(self, ids: str, command: list[str], *fds: int) -> subprocess.Popen[bytes]:
         unshare = [shutil.which("unshare") or "unshare", "--pid", "--fork", "--mount", "--net"]
         unshare += ["--mount-proc", "--kill-child"]
-        if ids == "single":
+        mode = ids if os.getuid() == 0 else "own"
+        if mode == "own":
             unshare += ["--user", "--map-root-user"]
-        full = [sys.executable, "-IS", "-c", _ENTER, *map(str, fds), ids]
+        full = [sys.executable, "-IS", "-c", _ENTER, *map(str, fds), mode]
         full += [*unshare, "--", "sh", "-c", _START, "sh", *command]
         process = subprocess.Popen(
             full,
@@ -388,10 +391,13 @@ class Guest:
             env={"PATH": os.environ["PATH"], "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "")},
         )
         assert process.stdin is not None and process.stdout is not None
-        if ids == "range":
+        if mode != "own":
             assert process.stdout.read(1) == b"u"
+            size = RANGE_SIZE if mode == "range" else 1
+            if mode == "single":
+                Path(f"/proc/{process.pid}/setgroups").write_text("deny")
             for name in ("uid_map", "gid_map"):
-                Path(f"/proc/{process.pid}/{name}").write_text(f"0 {RANGE_BASE} {RANGE_SIZE}")
+                Path(f"/proc/{process.pid}/{name}").write_text(f"0 {RANGE_BASE} {size}")
         process.stdin.close()
         process.stdout.close()
         return process

@@ -3,33 +3,76 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from typing import Any
 
 import pytest
 
+from .conftest import Compile
 from .harness import Guest, Host, Refused, Stream
 
-# Echoes every connection until its end of file. On port 7000, or on ::1 with an argument.
-ECHO = """
-import socket, sys, threading
-family = socket.AF_INET6 if len(sys.argv) > 1 else socket.AF_INET
-listener = socket.socket(family, socket.SOCK_STREAM)
-listener.bind((sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1", 7000))
-listener.listen(64)
-print("listening", flush=True)
-def serve(connection):
-    while data := connection.recv(65536):
-        connection.sendall(data)
-    connection.shutdown(socket.SHUT_WR)
-    connection.close()
-while True:
-    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+# A server on port 7000 of 127.0.0.1, or of ::1 for argv[2]. What it does with a connection is
+# argv[1]; all but `echo` serve one.
+SERVER = r"""
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static char buffer[65536];
+static long drain(int fd, int echo) {
+    long total = 0;
+    for (ssize_t n; (n = read(fd, buffer, sizeof buffer)) > 0; total += n)
+        for (ssize_t done = 0, m; echo && done < n; done += m)
+            if ((m = write(fd, buffer + done, n - done)) < 0)
+                return -1;
+    return total;
+}
+int main(int argc, char **argv) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(7000)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(7000)};
+    int six = argc > 2, fd = socket(six ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    v6.sin6_addr = in6addr_loopback;
+    if (bind(fd, six ? (void *)&v6 : (void *)&v4, six ? sizeof v6 : sizeof v4) || listen(fd, 64))
+        return perror("listen"), 1;
+    puts("listening");
+    fflush(stdout);
+    for (;;) {
+        int c = accept(fd, 0, 0);
+        if (!strcmp(argv[1], "echo")) {
+            if (fork() == 0)
+                return drain(c, 1) < 0;
+            close(c);
+            continue;
+        }
+        if (!strcmp(argv[1], "bye")) {
+            if (write(c, "bye", 3) != 3 || shutdown(c, SHUT_WR))
+                return 1;
+            printf("%ld\n", drain(c, 0));
+        } else if (!strcmp(argv[1], "reset")) {
+            struct linger linger = {1, 0};
+            setsockopt(c, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+            close(c);
+        } else if (!strcmp(argv[1], "flood")) {
+            while (write(c, buffer, sizeof buffer) > 0)
+                ;
+        } else {
+            printf("end %ld\n", drain(c, 0));
+        }
+        return 0;
+    }
+}
 """
 
 
-def serve(host: Host, program: str = ECHO, *args: str) -> Stream:
-    stream = host.exec([sys.executable, "-c", program, *args])
+@pytest.fixture
+def server(compile_: Compile) -> str:
+    return compile_("server", SERVER)
+
+
+def serve(host: Host, server: str, *args: str, **options: Any) -> Stream:
+    stream = host.exec([server, *args], **options)
     assert host.pump(lambda: b"listening" in stream.out or stream.over), stream
     assert not stream.over, bytes(stream.err)
     return stream
@@ -43,8 +86,8 @@ def dial(host: Host, /, **args: Any) -> Stream:
     return stream
 
 
-def test_echo(host: Host) -> None:
-    serve(host)
+def test_echo(host: Host, server: str) -> None:
+    serve(host, server, "echo")
     data = secrets.token_bytes(2_000_000)
     stream = dial(host)
     host.write(stream, data, eof=True)
@@ -53,8 +96,8 @@ def test_echo(host: Host) -> None:
     assert stream.event("eof") is None, "both sides closed at once need no event"
 
 
-def test_many_at_once(host: Host) -> None:
-    serve(host)
+def test_many_at_once(host: Host, server: str) -> None:
+    serve(host, server, "echo")
     streams = [dial(host) for _ in range(40)]
     for number, stream in enumerate(streams):
         host.write(stream, b"%d" % number * 1000, eof=True)
@@ -63,36 +106,19 @@ def test_many_at_once(host: Host) -> None:
         assert bytes(stream.out) == b"%d" % number * 1000
 
 
-def test_the_port_stops_sending_first(host: Host) -> None:
-    program = """
-import socket
-listener = socket.create_server(("127.0.0.1", 7000))
-print("listening", flush=True)
-connection, _ = listener.accept()
-connection.sendall(b"bye")
-connection.shutdown(socket.SHUT_WR)
-print(len(connection.makefile("rb").read()), flush=True)
-"""
-    server = serve(host, program)
+def test_the_port_stops_sending_first(host: Host, server: str) -> None:
+    process = serve(host, server, "bye")
     stream = dial(host)
     assert host.pump(lambda: stream.event("eof") is not None)
     assert bytes(stream.out) == b"bye" and not stream.over
     host.write(stream, b"x" * 100_000, eof=True)
     assert host.finish(stream)["in"] == 100_000
-    host.finish(server)
-    assert server.out.split()[-1] == b"100000"
+    host.finish(process)
+    assert process.out.split()[-1] == b"100000"
 
 
-def test_reset(host: Host) -> None:
-    program = """
-import socket, struct
-listener = socket.create_server(("127.0.0.1", 7000))
-print("listening", flush=True)
-connection, _ = listener.accept()
-connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-connection.close()
-"""
-    serve(host, program)
+def test_reset(host: Host, server: str) -> None:
+    serve(host, server, "reset")
     stream = dial(host)
     host.pump(lambda: stream.over or stream.event("eof") is not None)
     host.write(stream, b"x")
@@ -107,8 +133,8 @@ def test_nobody_listens(host: Host) -> None:
     assert refused.value.code == "ECONNREFUSED"
 
 
-def test_ipv6_loopback(host: Host) -> None:
-    serve(host, ECHO, "::1")
+def test_ipv6_loopback(host: Host, server: str) -> None:
+    serve(host, server, "echo", "::1")
     stream = dial(host, host="::1")
     host.write(stream, b"six", eof=True)
     host.finish(stream)
@@ -131,17 +157,9 @@ def test_ports_that_are_none(host: Host, port: object) -> None:
         host.call("tcp", port=port)
 
 
-def test_backpressure(host: Host) -> None:
+def test_backpressure(host: Host, server: str) -> None:
     """A port that sends without end waits for the host's credit."""
-    program = """
-import socket
-listener = socket.create_server(("127.0.0.1", 7000))
-print("listening", flush=True)
-connection, _ = listener.accept()
-while True:
-    connection.sendall(bytes(65536))
-"""
-    serve(host, program)
+    serve(host, server, "flood")
     stream = dial(host, window=10_000, credit=False)
     assert host.pump(lambda: stream.out_count == 10_000)
     assert not host.pump(lambda: stream.out_count > 10_000, 0.3)
@@ -151,19 +169,11 @@ while True:
     assert host.call("ping")
 
 
-def test_a_lost_host_closes_its_connections(guest: Guest, host: Host) -> None:
-    program = """
-import socket
-listener = socket.create_server(("127.0.0.1", 7000))
-print("listening", flush=True)
-connection, _ = listener.accept()
-print("end", connection.recv(10), flush=True)
-"""
-    server = host.exec([sys.executable, "-c", program], job=True, id="s" * 20)
-    assert host.pump(lambda: b"listening" in server.out)
+def test_a_lost_host_closes_its_connections(guest: Guest, host: Host, server: str) -> None:
+    serve(host, server, "wait", job=True, id="s" * 20)
     dial(host)
     host.close()
     second = guest.connect()
     again = second.open("attach", id="s" * 20)
     assert second.finish(again)["code"] == 0
-    assert b"end b''" in again.out
+    assert b"end 0" in again.out
