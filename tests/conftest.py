@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from agentkernel.backends.base import Sandbox
 from agentkernel.guest.processes import ProcessOptions
@@ -15,6 +16,10 @@ from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
+
+# Found counterexamples are printed; a clone that can't be written to must pass too.
+settings.register_profile("default", database=None, deadline=None)
+settings.load_profile("default")
 
 
 @pytest.fixture(scope="session")

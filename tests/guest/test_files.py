@@ -371,9 +371,10 @@ async def test_writing_from_a_stream(files: GuestFiles) -> None:
 LOOK = """
 import sys
 torn = looks = 0
-while True:
+while not (torn and sys.argv[1:] == ['until-torn']):
     try: data = open('/w/f', 'rb').read()
     except FileNotFoundError: break
+    if not looks: open('/w/looking', 'w').close()
     looks += 1
     torn += len(data) != 1 << 20 or data != data[:1] * len(data)
 print(torn, looks)
@@ -383,26 +384,30 @@ print(torn, looks)
 async def test_a_reader_never_sees_half_a_file(files: GuestFiles, run: Run) -> None:
     await files.write("/w/f", bytes(1 << 20))
     reader = asyncio.ensure_future(run(["python3", "-c", LOOK]))
-    await asyncio.sleep(0.2)
+    while not await files.exists("/w/looking"):
+        await asyncio.sleep(0.01)
     for i in range(40):
         await files.write("/w/f", bytes([i]) * (1 << 20))
     await files.remove("/w/f")
     torn, looks = map(int, (await reader).stdout.split())
-    assert torn == 0 and looks > 10
+    assert torn == 0 and looks > 0
 
 
 WRITE_IN_PLACE = """
-for i in range(200):
-    with open('/w/f', 'r+b') as f: f.write(bytes([i]) * (1 << 20))
+import itertools, os
+for i in itertools.count():
+    if os.path.exists('/w/stop'): break
+    with open('/w/f', 'r+b') as f: f.write(bytes([i % 256]) * (1 << 20))
 """
 
 
 async def test_control_a_reader_sees_a_file_written_in_place(files: GuestFiles, run: Run) -> None:
     await files.write("/w/f", bytes(1 << 20))
-    reader = asyncio.ensure_future(run(["python3", "-c", LOOK]))
-    await run(["python3", "-c", WRITE_IN_PLACE])
-    await files.remove("/w/f")
-    assert int((await reader).stdout.split()[0]) > 0
+    writer = asyncio.ensure_future(run(["python3", "-c", WRITE_IN_PLACE]))
+    result = await run(["python3", "-c", LOOK, "until-torn"])
+    assert result.stdout.startswith(b"1 "), result
+    await files.write("/w/stop", b"")
+    assert (await writer).status.exit_code == 0
 
 
 class Broken(Exception):
