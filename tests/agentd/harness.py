@@ -12,6 +12,7 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -427,6 +428,10 @@ class Guest:
     def stop(self) -> None:
         for host in self.hosts:
             host.close()
+        # Killing unshare is not enough: what it asked for at its death is forgotten by the kernel
+        # when its child changes ids.
+        with contextlib.suppress(OSError, IndexError):
+            os.kill(self.pid, signal.SIGKILL)
         self.process.kill()
         self.process.wait(timeout=DEADLINE)
 
