@@ -112,6 +112,29 @@ static void enter_outer_and_stage(const struct plan *plan) {
     if (unshare(CLONE_NEWNET) < 0) launch_fail("unshare-net", "");
 }
 
+/* Writes "pid start\n", as /proc/PID/stat has them, to a file of the sandbox's directory. Only then may
+ * B go on: whoever comes after a host side that was killed this moment can find it and end it. */
+static void record_guest(int record_fd, pid_t guest) {
+    char path[40], stat[1024], line[64];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)guest);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, stat, sizeof stat - 1);
+    if (size <= 0) launch_fail("record", path);
+    close(fd);
+    stat[size] = 0;
+    /* The name, field 2, may hold anything; the start time is field 22. */
+    char *field = strrchr(stat, ')');
+    for (int i = 2; field && i < 22; i++) field = strchr(field + 1, ' ');
+    if (!field) launch_fail("record", "stat");
+    int n = snprintf(line, sizeof line, "%d %llu\n", (int)guest, strtoull(field + 1, NULL, 10));
+    if (write(record_fd, line, (size_t)n) != n) launch_fail("record", "write");
+}
+
+/* The host side is our parent: without it nobody would ever know of what we make. */
+static void die_with_parent(void) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) launch_fail("parent", "");
+}
+
 static void drop_bounding_set(uint64_t keep) {
     for (int cap = 0; cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
@@ -206,25 +229,29 @@ static pid_t clone_guest(const struct plan *plan, int listen_fd, int *go_out) {
 }
 
 int launch_main(int argc, char **argv) {
-    if (argc != 5) {
-        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD\n");
+    if (argc != 6) {
+        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD\n");
         return 2;
     }
-    int plan_fd = atoi(argv[2]), listen_fd = atoi(argv[4]);
+    int plan_fd = atoi(argv[2]), listen_fd = atoi(argv[4]), record_fd = atoi(argv[5]);
     status_fd = atoi(argv[3]);
-    if (fcntl(status_fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(listen_fd, F_SETFD, FD_CLOEXEC) < 0)
+    if (fcntl(status_fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(listen_fd, F_SETFD, FD_CLOEXEC) < 0 ||
+        fcntl(record_fd, F_SETFD, FD_CLOEXEC) < 0)
         launch_fail("descriptors", "not open");
+    die_with_parent();
     struct plan plan;
     plan_read(plan_fd, &plan);
     join_cgroups(&plan);
     enter_outer_and_stage(&plan);
     set_up_loopback();
+    die_with_parent(); /* a change of ids has forgotten it */
 
     int go;
     pid_t guest = clone_guest(&plan, listen_fd, &go);
     char line[32];
     int n = snprintf(line, sizeof line, "P %d\n", (int)guest);
     if (write(status_fd, line, (size_t)n) != n) return 1; /* nobody listens: B sees the end of L */
+    record_guest(record_fd, guest);
     ids_map_inner(&plan, guest);
     if (write(go, "g", 1) != 1) return 1;
     return 0;

@@ -176,11 +176,25 @@ async def test_jobs_outlive_the_kernel(own_state: Path) -> None:
             part = await process.output()
             assert part and part.data == b"got me\n"
             assert await process.output() is None
+        await _fill_and_attach_again(kernel)
         states = {found.id: found.state for found in await kernel.jobs.list("work")}
+        states = {id: state for id, state in states.items() if id in (job.id, waiting.id)}
         assert states == {job.id: "ended", waiting.id: "ended"}
         await kernel.stop(record.id)
-        assert (await kernel.jobs.list("work"))[0].state == "ended"
+        assert (await kernel.jobs.get(job.id)).state == "ended"
         await kernel.remove(record.id)
+
+
+async def _fill_and_attach_again(kernel: Kernel) -> None:
+    """A job that does not read: whoever attaches next may send only what there is room for."""
+    job = await kernel.jobs.start("work", ["sleep", "1000"], ProcessOptions(stdin=True))
+    for _ in range(2):
+        async with kernel.jobs.attach(job.id) as process:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await process.write(bytes(1 << 20))
+    assert await text(kernel, "work", "echo still here") == "still here\n"
+    await kernel.jobs.kill(job.id)
 
 
 async def test_a_job_that_ended_unwatched(own_state: Path) -> None:

@@ -82,13 +82,13 @@ def connect_socket(directory: str) -> socket.socket:
 class Stream:
     """One logical stream. Iterate it for messages; it ends after `End` or raises."""
 
-    def __init__(self, channel: GuestChannel, number: int, window: int) -> None:
+    def __init__(self, channel: GuestChannel, number: int, window: int, send_credit: int) -> None:
         self.number = number
         self._channel = channel
         self._window = window
         self._granted = {Channel.STDOUT: window, Channel.STDERR: window}
         self._unacknowledged = {Channel.STDOUT: 0, Channel.STDERR: 0}
-        self._send_credit = protocol.STDIN_CREDIT
+        self._send_credit = send_credit
         # Control messages wait undecoded: decoded, bytes of MessagePack may take a hundred times.
         self._messages: deque[Message | bytes] = deque()
         self._control_backlog = 0
@@ -111,7 +111,12 @@ class Stream:
         elif isinstance(message, bytes):
             if len(message) > protocol.MAX_CONTROL:
                 raise GuestProtocolError("agentd sent a control message that is too large")
-            protocol.parse_map(message)  # only to see that it is one
+            # Decoded here to see that it is a map; and what an attached process can take of input
+            # counts from now on, whenever its owner gets to read this.
+            body = protocol.parse_map(message)
+            if body.get("ev") == "attached":
+                credit = body.get("credit")
+                self._credit(credit if isinstance(credit, int) and credit > 0 else 0)
             self._control_backlog += 1
             if self._control_backlog > _MAX_CONTROL_BACKLOG:
                 raise GuestProtocolError("agentd floods control messages")
@@ -246,7 +251,9 @@ class GuestChannel(asyncio.Protocol):
             raise self.closed.result()
         self._last_stream += 2
         number = self._last_stream
-        stream = Stream(self, number, window)
+        # An attached process says itself how much it can take; a new one can take this much.
+        send_credit = 0 if op == "attach" else protocol.STDIN_CREDIT
+        stream = Stream(self, number, window, send_credit)
         self._streams[number] = stream
         body = {"op": op, "window": window, **arguments}
         opening = protocol.map_frame(number, FrameType.OPEN, body)

@@ -116,9 +116,8 @@ class NativeBackend(Backend):
 
     async def _end_unwatched(self, directory: SandboxDirectory) -> None:
         """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
-        runtime = directory.runtime()
         groups = SandboxGroups(self._hierarchy, directory.path.name)
-        await end_sandbox(runtime.process.pid if runtime else 0, directory, groups)
+        await end_sandbox(directory.process() or 0, directory, groups)
         if idmaps.is_host_root():
             self._ranges.release_all(str(directory.path))
 
@@ -212,11 +211,14 @@ class NativeBackend(Backend):
             plan.upper_bytes = blueprint.limits.disk_bytes
             plan.upper_inodes = max(4096, blueprint.limits.disk_bytes // 4096)
         add_root(plan, root, blueprint.limits, groups)
+        record = directory.open_record()
         try:
             with listen_in(str(directory.path)) as listener:
-                return await launch(str(agentd_path()), plan.encode(), listener)
+                return await launch(str(agentd_path()), plan.encode(), listener, record)
         except LaunchFailure as failure:
             raise diagnose.explain(failure, as_root=maps.mode == "range", upper=upper) from None
+        finally:
+            os.close(record)
 
 
 def _boot_configuration(

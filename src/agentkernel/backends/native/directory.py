@@ -4,6 +4,7 @@
     sandboxes/<id>/   one that is kept: it outlives its owner, and its files outlive its processes
         lock     (runs) held by the owner; free: the owner is gone
         s        agentd's socket, while it runs
+        process  its PID 1 on the host: boot id, pid, start time; before it does anything
         runtime  what is needed to find the running sandbox again: process, token, ids, root
         layers   host paths of the layers it stands on, a line each
         upper/   the guest's files, unless they are in memory
@@ -29,7 +30,7 @@ from agentkernel.errors import HostError
 from agentkernel.images.model import RootFilesystem
 
 _UNFINISHED = ".new-"
-_RUNNING_FILES = ("s", "runtime")
+_RUNNING_FILES = ("s", "process", "runtime")
 _OWN_FILES = ("layers", "lock")
 
 
@@ -98,6 +99,21 @@ class SandboxDirectory:
     def record_layers(self, paths: Iterable[str]) -> None:
         """Before they are used: whoever prunes layers keeps these."""
         (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
+
+    def open_record(self) -> int:
+        """A descriptor for the launcher to append the pid and start time of PID 1 to."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(self.path / "process", flags, 0o600)
+        os.write(fd, f"{_boot_id()} ".encode("ascii"))
+        return fd
+
+    def process(self) -> int | None:
+        """The pid of a PID 1 that was launched here, if that very process still lives."""
+        try:
+            boot, pid, start = (self.path / "process").read_text(encoding="ascii").split()
+            return int(pid) if Process(int(pid), start, boot).lives() else None
+        except (OSError, ValueError):
+            return None
 
     def record_runtime(self, runtime: Runtime) -> None:
         temporary = self.path / ".runtime"

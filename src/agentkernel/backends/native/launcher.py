@@ -43,12 +43,13 @@ def listen_in(directory: str) -> socket.socket:
     return sock
 
 
-async def launch(agentd: str, plan: bytes, listener: socket.socket) -> int:
+async def launch(agentd: str, plan: bytes, listener: socket.socket, record: int) -> int:
     """Starts the sandbox; returns the host pid of its PID 1, which is our child.
 
-    Raises LaunchFailure; then nothing of the sandbox is left.
+    `record` is a descriptor that gets that pid and its start time before anything of the guest
+    runs. Raises LaunchFailure; then nothing of the sandbox is left.
     """
-    pid = await _run(agentd, "launch", plan, listener.fileno())
+    pid = await _run(agentd, "launch", plan, listener.fileno(), record)
     if not pid:
         raise LaunchFailure("launcher", 0, "ended without a word")
     return pid
