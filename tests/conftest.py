@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,22 @@ def run(runs: Runs, sandbox: Sandbox) -> Run:
         return await runs.run(sandbox, argv, chosen, stdin=stdin)
 
     return run_
+
+
+@pytest.fixture(scope="session")
+def daemon_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state directory whose daemon starts when it is needed, and is gone with its sandboxes."""
+    path = tmp_path_factory.mktemp("daemon")
+    yield path
+    environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(path)}
+    if (path / "state.db").exists():
+        for words in (("sandbox", "gc", "--older-than", "1ms"), ("daemon", "stop")):
+            command = [sys.executable, "-m", "agentkernel", *words]
+            subprocess.run(command, env=environment, timeout=50, check=True)
+
+
+@pytest.fixture
+def daemon_dir(daemon_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes `daemon_state` the one in force."""
+    monkeypatch.setenv("AGENTKERNEL_STATE_DIR", str(daemon_state))
+    return daemon_state

@@ -26,6 +26,10 @@
     ├── StateError                state_unavailable    our own records can't be read or written
     │   ├── StateCorruptError     state_corrupt        they are damaged; nothing was changed
     │   └── StateTooNewError      state_too_new        a newer version wrote them
+    ├── DaemonError               daemon_unavailable   no daemon answers     (ConnectionError)
+    │   └── DaemonTimeoutError    daemon_timeout       it did not answer in time  (TimeoutError)
+    ├── CommandFailedError        command_failed       raised only where a caller asks for it
+    │   └── CommandTimeoutError   command_timeout      its time was over          (TimeoutError)
     └── BuildError                build_failed         agentd could not be built
 
 A command that fails is never an error: its exit code is a result. "The sandbox is unavailable",
@@ -205,6 +209,32 @@ class StateTooNewError(StateError):
     code = "state_too_new"
     status = 500
     retryable = False
+
+
+class DaemonError(AgentKernelError, ConnectionError):
+    code = "daemon_unavailable"
+    status = 503
+    retryable = True
+
+
+class DaemonTimeoutError(DaemonError, TimeoutError):
+    code = "daemon_timeout"
+    status = 504
+
+
+class CommandFailedError(AgentKernelError):
+    """For `check=True` alone: `result` is how the command ended, with what it wrote."""
+
+    code = "command_failed"
+    status = 422
+
+    def __init__(self, message: str, *, result: Any = None, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.result = result
+
+
+class CommandTimeoutError(CommandFailedError, TimeoutError):
+    code = "command_timeout"
 
 
 class BuildError(AgentKernelError):

@@ -6,7 +6,6 @@ error it caused, or a lie of agentd's is shown by us, and must be harmless text 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import subprocess
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel.cli import main as cli
-from agentkernel.cli import run as cli_run
+from agentkernel.cli.outcome import finish
 from agentkernel.cli.values import printable
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.channel import GuestChannel
@@ -70,7 +69,7 @@ OUTCOMES = (
 def test_words_about_a_command(
     capsys: pytest.CaptureFixture[str], status: ExitStatus, name: str
 ) -> None:
-    cli_run._finish(status, name, argparse.Namespace(timeout=1.0))
+    finish(status, name, 1.0)
     said = capsys.readouterr().err
     assert said and harmless(said), repr(said)
     assert len(said.splitlines()) <= 2, "more lines than a message and its hint"
@@ -80,7 +79,7 @@ def test_words_of_agentd_about_a_command(capsys: pytest.CaptureFixture[str]) -> 
     """`errno` and `stage` of a command that did not start are agentd's words too."""
     for text in NASTY.values():
         status = ExitStatus(Outcome.NOT_STARTED, errno=text, stage=text)
-        cli_run._finish(status, "program", argparse.Namespace(timeout=1.0))
+        finish(status, "program", 1.0)
         said = capsys.readouterr().err
         assert harmless(said) and len(said.splitlines()) == 1, repr(said)
 

@@ -16,7 +16,7 @@ MAX_LINES = 600
 # ARCHITECTURE.md shows the same table to readers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("ids",),
+    ("ids", "outcomes", "places"),
     ("security",),
     ("guest",),
     ("images",),
@@ -27,6 +27,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("mcp", "gateways", "agents", "web"),
     ("cli",),
 )
+# What must run where nothing else is installed, or start fast, may use only this of what is below.
+ONLY = {"client": {"errors", "ids", "outcomes", "places"}}
 # The package's own doors stand above everything: they only re-export or start something.
 DOORS = ("__init__", "__main__")
 
@@ -78,6 +80,8 @@ def violations(text: str, path: Path) -> list[str]:
             found.append(f"{path}:{line} imports {other}, which has no place in LAYERS")
         elif LEVEL[other] >= LEVEL[own]:
             found.append(f"{path}:{line} {own} may not import {other}, which is not below it")
+        elif other not in ONLY.get(own, LEVEL):
+            found.append(f"{path}:{line} {own} may import {sorted(ONLY[own])} only, not {other}")
     return found
 
 
@@ -104,6 +108,8 @@ def test_imports_point_downwards(path: Path) -> None:
         ("guest/deep/a.py", "from ...kernel.spec import x", 1),
         ("guest/a.py", "from agentkernel.nowhere import x", 1),
         ("mcp/a.py", "from agentkernel.web import x", 1),
+        ("client/a.py", "from agentkernel.places import x", 0),
+        ("client/a.py", "from agentkernel.kernel.state import x", 1),
         ("__main__.py", "from agentkernel.cli.main import main", 0),
     ],
 )

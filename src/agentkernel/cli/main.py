@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
 
 from agentkernel import __version__
-from agentkernel.cli.values import duration, environment_entry, size_or_unlimited, size_value
+from agentkernel.cli import verbs
+from agentkernel.cli.outcome import BROKEN_PIPE, INTERRUPTED, OURS
 from agentkernel.errors import AgentKernelError
 
-OURS = 125
-INTERRUPTED = 130
-
 _EXITS = """\
-exit status of run:
+exit status of run, exec and attach:
   the command's own   it exited
   128+n               a signal n ended it (137: also when it ran out of memory)
   124                 --timeout ended it
@@ -23,15 +24,24 @@ exit status of run:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser for all commands; or for the one that `words` begin with, which is faster."""
     parser = argparse.ArgumentParser(
         prog="agentkernel",
         description="Run untrusted code in a sandbox on this machine.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"agentkernel {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="agentkernel"
+    )
+    chosen = words[:1] if words[:1] and words[0] in _COMMANDS else _COMMANDS
+    for name in chosen:
+        _COMMANDS[name][0](commands)
+    return parser
 
+
+def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run a command in a new sandbox and remove the sandbox",
@@ -41,21 +51,25 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_sandbox_options(run)
-    _add_process_options(run)
+    verbs.add_sandbox_options(run)
+    verbs.add_process_options(run)
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
 
+
+def _add_info(commands: Any) -> None:
     info = commands.add_parser(
         "info",
         help="show what a sandbox made with these options has, and what enforces it",
         description="Makes a sandbox with the given options, prints every line that holds in it "
         "and what enforces it, and removes it.",
     )
-    _add_sandbox_options(info)
+    verbs.add_sandbox_options(info)
     info.add_argument("--json", action="store_true", help="print JSON")
 
+
+def _add_setup(commands: Any) -> None:
     setup = commands.add_parser(
         "setup",
         help="prepare this machine, or check what works on it",
@@ -69,73 +83,52 @@ def build_parser() -> argparse.ArgumentParser:
         help="try each known backend (or one); exit status 1 if native (or that one) does not work",
     )
     setup.add_argument("--json", action="store_true", help="print JSON")
-    return parser
 
 
-def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("sandbox")
-    group.add_argument(
-        "--image", default="host", metavar="IMAGE",
-        help="`host` (this machine's programs, the default) or a directory with a root file system",
-    )  # fmt: skip
-    group.add_argument(
-        "--profile", default="moderate", choices=("permissive", "moderate", "restrictive"),
-        help="defaults for capabilities, system calls and limits (default: moderate)",
-    )  # fmt: skip
-    group.add_argument("--user", default="root", help="root (default), user, or a number")
-    group.add_argument(
-        "--toolchains", default="host", choices=("host", "none"),
-        help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
-    )  # fmt: skip
-    group.add_argument("--memory", type=size_value, metavar="SIZE", help="such as 512M or 2G")
-    group.add_argument("--cpus", type=float, metavar="N", help="such as 0.5 or 2")
-    group.add_argument("--pids", type=int, metavar="N", help="most processes and threads")
-    group.add_argument(
-        "--disk", type=size_or_unlimited, metavar="SIZE",
-        help="most bytes of files, which are in memory then; `unlimited`: files are on disk",
-    )  # fmt: skip
-    group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
-    group.add_argument(
-        "--nested-userns", action="store_true", help="let the sandbox make user namespaces (weaker)"
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="run the daemon, which keeps sandboxes and serves the API",
+        description="Starts the daemon of the state directory and returns when it is ready. Ending "
+        "it leaves sandboxes and jobs running.",
     )
+    serve.add_argument(
+        "--foreground", action="store_true", help="stay, with the log on stderr, until a signal"
+    )
+    serve.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
 
 
-def _add_process_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("command")
-    group.add_argument(
-        "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
-        help="set a variable; without a value it is taken from here",
-    )  # fmt: skip
-    group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
-    group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
-    tty = group.add_mutually_exclusive_group()
-    tty.add_argument("-t", "--tty", action="store_true", default=None, dest="tty",
-                     help="use a pseudo-terminal (default: when this is one)")  # fmt: skip
-    tty.add_argument("-T", "--no-tty", action="store_false", dest="tty", help="never use one")
+# What adds its arguments; which module of cli, and what in it, carries it out.
+_COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
+    "run": (_add_run, "run", "main"),
+    "exec": (lambda commands: verbs.add_exec(commands, _EXITS), "exec", "main"),
+    "attach": (verbs.add_attach, "exec", "attach"),
+    "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
+    "job": (verbs.add_job, "jobs", "main"),
+    "info": (_add_info, "info", "main"),
+    "setup": (_add_setup, "setup", "main"),
+    "serve": (_add_serve, "serve", "main"),
+    "daemon": (verbs.add_daemon, "daemons", "main"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Our own errors are one readable line, with a hint; never a traceback."""
-    options = build_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = build_parser(words).parse_args(words)
+    _, module, function = _COMMANDS[options.command]
     try:
-        match options.command:
-            case "run":
-                from agentkernel.cli import run
-
-                return run.main(options)
-            case "info":
-                from agentkernel.cli import info
-
-                return info.main(options)
-            case _:
-                from agentkernel.cli import setup
-
-                return setup.main(options)
+        code: int = getattr(import_module(f"agentkernel.cli.{module}"), function)(options)
+        return code
     except AgentKernelError as error:
         report(error, as_json=getattr(options, "json", False))
         return OURS
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Nothing may be left in a buffer for the exit to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
 
 
 def report(error: AgentKernelError, *, as_json: bool) -> None:

@@ -14,22 +14,15 @@ from typing import Any
 from agentkernel.backends.base import Sandbox
 from agentkernel.backends.native.effective import unenforced
 from agentkernel.cli.options import spec_of
-from agentkernel.cli.terminal import Terminal, feed_stdin, write_out
-from agentkernel.cli.values import printable
+from agentkernel.cli.outcome import BROKEN_PIPE, TERMINATED, finish, say
+from agentkernel.cli.pipes import feed_stdin, write_out
+from agentkernel.cli.terminal import Terminal
 from agentkernel.errors import InvalidInputError, SandboxUnavailableError
-from agentkernel.guest.processes import (
-    ExitStatus,
-    GuestProcess,
-    Outcome,
-    ProcessOptions,
-    signal_name,
-)
+from agentkernel.guest.processes import GuestProcess, ProcessOptions
 from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
 from agentkernel.kernel.runs import Runs
 
-_BROKEN_PIPE = 128 + signal.SIGPIPE
-_TERMINATED = 128 + signal.SIGTERM
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -40,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_run(options, argv))
     except asyncio.CancelledError:
-        return _TERMINATED
+        return TERMINATED
 
 
 async def _run(options: argparse.Namespace, argv: list[str]) -> int:
@@ -61,7 +54,7 @@ async def _run(options: argparse.Namespace, argv: list[str]) -> int:
         process = start_command(sandbox, argv, process_options)
         code = await _attend(process, terminal)
         status = judge(sandbox, process.status)
-    return _finish(status, argv[0], options) if code is None else code
+    return finish(status, argv[0], options.timeout) if code is None else code
 
 
 def _process_options(options: argparse.Namespace, terminal: Terminal | None) -> ProcessOptions:
@@ -100,45 +93,10 @@ async def _attend(process: GuestProcess, terminal: Terminal | None) -> int | Non
                 await write_out(1 if part.channel is Channel.STDOUT else 2, part.data)
     except BrokenPipeError:
         process.kill()
-        return _BROKEN_PIPE
+        return BROKEN_PIPE
     except SandboxUnavailableError:
         return None  # the outcome says `lost`
     return None
-
-
-def _finish(status: ExitStatus, program: str, options: argparse.Namespace) -> int:
-    """The exit code of design: the command's own, or one of ours with a line that says so."""
-    name = printable(program)
-    match status.outcome:
-        case Outcome.EXITED:
-            assert status.exit_code is not None
-            return status.exit_code
-        case Outcome.SIGNALED:
-            assert status.signal is not None
-            _say(f"{name} was ended by {signal_name(status.signal)}")
-            return 128 + status.signal
-        case Outcome.TIMEOUT:
-            _say(
-                f"{name} was ended after {options.timeout:g} s (--timeout), with all it had started"
-            )
-            return 124
-        case Outcome.OOM:
-            _say(f"{name} ran out of memory and was ended", "give more with --memory")
-            return 128 + signal.SIGKILL
-        case Outcome.NOT_STARTED:
-            return _not_started(status, name)
-        case _:
-            _say("the sandbox ended before the command did")
-            return 125
-
-
-def _not_started(status: ExitStatus, name: str) -> int:
-    errno, stage = printable(status.errno or "?"), printable(status.stage or "?")
-    if stage == "exec" and errno == "ENOENT":
-        _say(f"{name}: not found in the sandbox")
-        return 127
-    _say(f"{name} can't be started: {stage}: {errno}")
-    return 126
 
 
 async def _run_to_json(sandbox: Sandbox, argv: list[str], options: ProcessOptions) -> int:
@@ -176,7 +134,7 @@ def _read_stdin() -> bytes:
 
 
 def _progress(options: argparse.Namespace) -> Any:
-    return None if options.quiet else lambda text: _say(f"{text} …")
+    return None if options.quiet else lambda text: say(f"{text} …")
 
 
 def _say_once(runs: Runs, sandbox: Sandbox) -> None:
@@ -186,10 +144,4 @@ def _say_once(runs: Runs, sandbox: Sandbox) -> None:
         if not mark.exists():
             mark.parent.mkdir(exist_ok=True)
             mark.touch()
-            _say(sentence, "`agentkernel info` shows all that holds; this is said once")
-
-
-def _say(text: str, hint: str | None = None) -> None:
-    print(f"agentkernel: {text}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+            say(sentence, "`agentkernel info` shows all that holds; this is said once")

@@ -45,6 +45,13 @@ def environment_entry(text: str) -> tuple[str, str]:
     return name, value
 
 
+def label_entry(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
 def printable(text: str) -> str:
     """No control character of a guest's (or a file name's) making reaches the terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -13,7 +13,7 @@ import asyncio
 import os
 import socket
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from agentkernel.errors import (
     AgentKernelError,
@@ -283,9 +283,8 @@ class GuestChannel(asyncio.Protocol):
     # -- asyncio.Protocol -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(protocol.host_hello(self._nonce))
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        self._transport.write(protocol.host_hello(self._nonce))
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal as signals
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,18 +11,7 @@ from agentkernel.errors import GuestProtocolError
 from agentkernel.guest.channel import Control, End, GuestChannel, Output, Stream
 from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
-
-
-class Outcome(StrEnum):
-    """How a command ended. Only `exited` has an exit code; none is ever invented."""
-
-    EXITED = "exited"
-    SIGNALED = "signaled"
-    TIMEOUT = "timeout"
-    OOM = "oom"
-    NOT_STARTED = "not_started"
-    LOST = "lost"
-
+from agentkernel.outcomes import Outcome as Outcome
 
 # What agentd can know; `oom` and `lost` are the host's own judgement.
 _REPORTED = frozenset({Outcome.EXITED, Outcome.SIGNALED, Outcome.TIMEOUT, Outcome.NOT_STARTED})
@@ -215,10 +202,3 @@ def _count(body: dict[str, Any], key: str) -> int:
 
 def _word(value: Any) -> str | None:
     return value[:64] if isinstance(value, str) else None
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

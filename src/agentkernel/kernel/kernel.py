@@ -25,10 +25,11 @@ import msgspec
 
 from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
 from agentkernel.backends.native.backend import NativeBackend
-from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError
-from agentkernel.guest.processes import GuestProcess, ProcessOptions
+from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
+from agentkernel.guest.files import GuestFiles
+from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
-from agentkernel.kernel.commands import ExecResult, run_command, start_command
+from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.reaper import Reaper
@@ -42,6 +43,7 @@ from agentkernel.kernel.store import (
     SandboxPage,
     SandboxRecord,
     StateLock,
+    Statistics,
     Store,
 )
 
@@ -116,12 +118,18 @@ class Kernel:
         on_idle: AtEnd = "stop",
         idempotency: Idempotency | None = None,
         progress: Progress | None = None,
+        id: str | None = None,
     ) -> SandboxRecord:
-        """Makes and starts a sandbox. When it raises, nothing of it is left."""
+        """Makes and starts a sandbox. When it raises, nothing of it is left.
+
+        `id`: the one it is to have. A record with another one was there before, by `idempotency`.
+        """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         blueprint = expand(spec, owned=False)
+        if id is not None:
+            blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
         now = time.time()
         inserted = await self._store.insert_sandbox(
@@ -145,7 +153,7 @@ class Kernel:
             idempotency=idempotency,
         )
         if not inserted.created:
-            return inserted.record
+            return await self._settled(inserted.record)
         live = self._live[blueprint.id] = Live(blueprint.id)
         async with live.changing:
             try:
@@ -160,6 +168,13 @@ class Kernel:
                     events=[_event(inserted.record, "sandbox.create_failed", reason=_words(exc))],
                 )
                 raise
+
+    async def _settled(self, record: SandboxRecord) -> SandboxRecord:
+        """The record once whoever is changing the sandbox has done so."""
+        if live := self._live.get(record.id):
+            async with live.changing:
+                pass
+        return await self._store.get_sandbox(record.id)
 
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
         """Runs a stopped sandbox again. One that runs is left as it is."""
@@ -274,6 +289,9 @@ class Kernel:
     async def wait_for_events(self, after: int) -> int:
         return await self._store.wait_for_events(after)
 
+    async def statistics(self) -> Statistics:
+        return await self._store.statistics()
+
     # -- commands -------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
@@ -310,6 +328,23 @@ class Kernel:
             return await run_command(
                 sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
             )
+
+    async def judge(
+        self, id: str, status: ExitStatus | None, *, owner: str | None = None
+    ) -> ExitStatus:
+        """How a command of `exec` ended, with what only the host knows. None: it was lost."""
+        with contextlib.suppress(NotFoundError):
+            _, live = await self._find(id, owner)
+            if live.sandbox:
+                return judge(live.sandbox, status)
+        return status or ExitStatus(outcome=Outcome.LOST)
+
+    @contextlib.asynccontextmanager
+    async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
+        """The files of a running sandbox, which is in use for as long as the block lasts."""
+        _, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            yield GuestFiles(sandbox.channel)
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -1,0 +1,101 @@
+"""`agentkernel daemon …`: the process behind the other verbs. Sandboxes outlive it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from agentkernel.cli.notices import tell_version
+from agentkernel.cli.tables import span
+from agentkernel.client._sync.transport import Transport
+from agentkernel.errors import DaemonError
+
+_NOT_RUNNING = 1
+_LOG_BYTES = 1 << 20
+
+
+def main(options: argparse.Namespace) -> int:
+    verbs = {"status": _status, "stop": _stop, "restart": _restart, "logs": _logs}
+    return verbs[options.verb](options, Transport(start=False))
+
+
+def _ask(transport: Transport) -> dict[str, Any] | None:
+    """What the daemon says of itself; None: there is none."""
+    if not transport.daemon.answers():
+        return None
+    version: dict[str, Any] = transport.call("GET", "/v1/version")
+    return version
+
+
+def _status(options: argparse.Namespace, transport: Transport) -> int:
+    version = _ask(transport)
+    if version is None:
+        body = {"running": False, "state_dir": transport.daemon.state_dir}
+        print(json.dumps(body) if options.json else "not running; the next command starts it")
+        return _NOT_RUNNING
+    status = transport.call("GET", "/v1/status")
+    transport.close()
+    if options.json:
+        print(json.dumps({"running": True, **version, **status}))
+        return 0
+    counts = ", ".join(f"{count} {state}" for state, count in status["sandboxes"].items() if count)
+    jobs = ", ".join(f"{count} {state}" for state, count in status["jobs"].items() if count)
+    print(f"running    for {span(status['uptime_seconds'])}, process {version['pid']}")
+    print(f"version    {version['version']}")
+    print(f"state      {version['state_dir']}")
+    print(f"sandboxes  {counts or 'none'}")
+    print(f"jobs       {jobs or 'none'}")
+    print(f"memory     {status['memory_bytes'] / (1 << 20):.0f} MiB")
+    tell_version(transport)
+    return 0
+
+
+def _end(transport: Transport) -> int | None:
+    version = _ask(transport)
+    if version is None:
+        return None
+    pid: int = version["pid"]
+    transport.call("POST", "/v1/shutdown")
+    transport.close()
+    transport.daemon.wait_gone(pid)
+    return pid
+
+
+def _stop(options: argparse.Namespace, transport: Transport) -> int:
+    pid = _end(transport)
+    if options.json:
+        print(json.dumps({"stopped": pid is not None, "pid": pid}))
+    else:
+        print("not running" if pid is None else "stopped; sandboxes go on")
+    return 0
+
+
+def _restart(options: argparse.Namespace, transport: Transport) -> int:
+    _end(transport)
+    transport.daemon.start()
+    version = _ask(transport)
+    transport.close()
+    if version is None:
+        raise DaemonError("the daemon ended as soon as it had started")
+    if options.json:
+        print(json.dumps({"running": True, **version}))
+    else:
+        print(f"running, process {version['pid']}")
+    return 0
+
+
+def _logs(options: argparse.Namespace, transport: Transport) -> int:
+    try:
+        with open(transport.daemon.log_path, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()[-options.lines :]
+    except FileNotFoundError:
+        lines = []
+    if options.json:
+        print(json.dumps({"path": transport.daemon.log_path, "lines": lines}))
+    else:
+        for line in lines:
+            print(line)
+    return 0

@@ -1,0 +1,49 @@
+"""From parsed options to the fields of a request. Light: nothing of the kernel is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from agentkernel.cli.values import UNLIMITED
+from agentkernel.errors import InvalidInputError
+
+
+def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a SandboxSpec that the options set."""
+    unlimited = options.disk == UNLIMITED
+    fields = {
+        "image": _image(options.image),
+        "profile": options.profile,
+        "user": options.user,
+        "toolchains": options.toolchains == "host",
+        "nested_userns": options.nested_userns,
+        "memory_bytes": options.memory,
+        "cpus": options.cpus,
+        "pids": options.pids,
+        "disk_bytes": None if unlimited else options.disk,
+        "unlimited_disk": unlimited,
+        "nofile": options.nofile,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _image(text: str) -> str:
+    """A directory is meant from here, wherever the daemon is."""
+    if text.startswith("~"):
+        text = os.path.expanduser(text)
+    return os.path.abspath(text) if text.startswith(".") else text
+
+
+def command_words(options: argparse.Namespace) -> list[str]:
+    """The command after NAME. Options of ours that stand there would be taken for it."""
+    words: list[str] = options.argv
+    if words[:1] == ["--"]:
+        return words[1:]
+    if words and words[0].startswith("-"):
+        raise InvalidInputError(
+            f"{words[0]} stands after the sandbox's name",
+            hint="options first, then NAME, then -- and the command",
+        )
+    return words

@@ -1,0 +1,73 @@
+"""How a command's end becomes an exit status and a line on stderr, for every verb that runs one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Protocol
+
+from agentkernel.cli.values import printable
+from agentkernel.outcomes import Outcome, signal_name
+
+TIMED_OUT = 124
+OURS = 125
+CANT_START = 126
+NOT_FOUND = 127
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+TERMINATED = 128 + signal.SIGTERM
+
+
+class Ended(Protocol):
+    """What is needed of a command's end; results of both the kernel and the client have it."""
+
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def errno(self) -> str | None: ...
+    @property
+    def stage(self) -> str | None: ...
+
+
+def finish(ended: Ended, program: str, timeout: float | None) -> int:
+    """The exit code of design: the command's own, or one of ours with a line that says so."""
+    name = printable(program)
+    match ended.outcome:
+        case Outcome.EXITED:
+            assert ended.exit_code is not None
+            return ended.exit_code
+        case Outcome.SIGNALED:
+            assert ended.signal is not None
+            say(f"{name} was ended by {signal_name(ended.signal)}")
+            return 128 + ended.signal
+        case Outcome.TIMEOUT:
+            after = "when its time was over" if timeout is None else f"after {timeout:g} s"
+            say(f"{name} was ended {after} (--timeout), with all it had started")
+            return TIMED_OUT
+        case Outcome.OOM:
+            say(f"{name} ran out of memory and was ended", "give more with --memory")
+            return 128 + signal.SIGKILL
+        case Outcome.NOT_STARTED:
+            return _not_started(ended, name)
+        case _:
+            say("the sandbox ended before the command did")
+            return OURS
+
+
+def _not_started(ended: Ended, name: str) -> int:
+    errno, stage = printable(ended.errno or "?"), printable(ended.stage or "?")
+    if stage == "exec" and errno == "ENOENT":
+        say(f"{name}: not found in the sandbox")
+        return NOT_FOUND
+    say(f"{name} can't be started: {stage}: {errno}")
+    return CANT_START
+
+
+def say(text: str, hint: str | None = None) -> None:
+    print(f"agentkernel: {text}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)

@@ -1,0 +1,221 @@
+"""`agentkernel sandbox …`: sandboxes that stay, and what becomes of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agentkernel.cli.fields import spec_fields
+from agentkernel.cli.notices import tell_version
+from agentkernel.cli.outcome import OURS
+from agentkernel.cli.tables import ago, show, until
+from agentkernel.cli.values import printable
+from agentkernel.client._sync.sandbox import Sandbox
+from agentkernel.client._sync.transport import Transport
+from agentkernel.client.wire import segment
+from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
+
+# How long to wait for another event when only those that are there are wanted.
+_QUIET_SECONDS = 0.3
+
+
+def main(options: argparse.Namespace) -> int:
+    transport = Transport()
+    verbs: dict[str, Callable[[argparse.Namespace, Transport], int]] = {
+        "create": _create,
+        "list": _list,
+        "info": _info,
+        "start": _each(lambda sandbox, _: sandbox.start()),
+        "stop": _each(lambda sandbox, wanted: sandbox.stop(grace_seconds=wanted.grace)),
+        "remove": _remove,
+        "extend": _extend,
+        "gc": _gc,
+        "logs": _logs,
+        "cp": _cp,
+    }
+    try:
+        return verbs[options.verb](options, transport)
+    finally:
+        tell_version(transport)
+        transport.close()
+
+
+def _create(options: argparse.Namespace, transport: Transport) -> int:
+    sandbox = Sandbox.create(
+        name=options.name,
+        kept=not options.ephemeral,
+        labels=dict(options.label),
+        ttl_seconds=options.ttl,
+        idle_seconds=options.idle_timeout,
+        on_ttl=options.on_ttl,
+        on_idle=options.on_idle,
+        env=dict(options.env),
+        transport=transport,
+        **spec_fields(options),
+    )
+    print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
+    return 0
+
+
+def _list(options: argparse.Namespace, transport: Transport) -> int:
+    found = Sandbox.list(labels=dict(options.label), state=options.state, transport=transport)
+    if options.json:
+        print(json.dumps({"sandboxes": [sandbox.info.raw for sandbox in found]}))
+        return 0
+    rows = [
+        (
+            sandbox.name or sandbox.id,
+            sandbox.info.state,
+            sandbox.info.backend,
+            str(sandbox.info.raw.get("image") or "-"),
+            ago(sandbox.info.created_at),
+            until(sandbox.info.expires_at),
+            ",".join(f"{key}={value}" for key, value in sandbox.info.labels.items()) or "-",
+        )
+        for sandbox in found
+    ]
+    show(("NAME", "STATUS", "BACKEND", "IMAGE", "AGE", "ENDS IN", "LABELS"), rows)
+    return 0
+
+
+def _info(options: argparse.Namespace, transport: Transport) -> int:
+    raw = Sandbox.connect(options.name, transport=transport).info.raw
+    if options.json:
+        print(json.dumps(raw))
+        return 0
+    lines = [(key, _plain(value)) for key, value in raw.items() if key not in ("effective",)]
+    for line in raw.get("effective", ()):
+        by = f"  [{line['enforced_by']}]" if line.get("enforced_by") else ""
+        lines.append((line["what"], f"{line['value']}{by}"))
+    width = max(len(key) for key, _ in lines)
+    for key, value in lines:
+        print(f"{printable(key):<{width}}  {printable(value)}")
+    return 0
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_plain(entry)}" for key, entry in value.items()) or "-"
+    return "-" if value is None else str(value)
+
+
+def _each(
+    act: Callable[[Sandbox, argparse.Namespace], Any],
+) -> Callable[[argparse.Namespace, Transport], int]:
+    """One verb for many names: each is tried, what failed is said, and makes the exit status."""
+
+    def verb(options: argparse.Namespace, transport: Transport) -> int:
+        return _for_names(options, lambda name: _acted(name, options, transport))
+
+    def _acted(name: str, options: argparse.Namespace, transport: Transport) -> dict[str, Any]:
+        sandbox = Sandbox.connect(name, transport=transport)
+        act(sandbox, options)
+        return sandbox.info.raw
+
+    return verb
+
+
+def _for_names(options: argparse.Namespace, act: Callable[[str], dict[str, Any]]) -> int:
+    from agentkernel.cli.main import report
+
+    done, failed = [], []
+    for name in options.names:
+        try:
+            done.append(act(name))
+            if not options.json:
+                print(name)
+        except AgentKernelError as error:
+            failed.append({"name": name, "error": error.to_dict()})
+            if not options.json:
+                report(error, as_json=False)
+    if options.json:
+        print(json.dumps({"sandboxes": done, "failed": failed}))
+    return OURS if failed else 0
+
+
+def _remove(options: argparse.Namespace, transport: Transport) -> int:
+    def act(name: str) -> dict[str, Any]:
+        try:
+            sandbox = Sandbox.connect(name, transport=transport)
+            sandbox.remove()
+        except NotFoundError:
+            if not options.force:
+                raise
+            return {"name": name, "id": None}
+        return {"name": sandbox.name, "id": sandbox.id}
+
+    return _for_names(options, act)
+
+
+def _extend(options: argparse.Namespace, transport: Transport) -> int:
+    sandbox = Sandbox.connect(options.name, transport=transport)
+    info = sandbox.extend(options.ttl)
+    print(json.dumps(info.raw) if options.json else f"ends in {until(info.expires_at)}")
+    return 0
+
+
+def _gc(options: argparse.Namespace, transport: Transport) -> int:
+    """Removes sandboxes with all the labels that are older than the age, and nothing else."""
+    if not options.label and options.older_than is None:
+        raise InvalidInputError(
+            "gc needs to know which ones", hint="give --label KEY=VALUE, --older-than TIME or both"
+        )
+    latest = time.time() - (options.older_than or 0.0)
+    found = [
+        sandbox
+        for sandbox in Sandbox.list(labels=dict(options.label), transport=transport)
+        if sandbox.info.created_at <= latest
+    ]
+    removed, failed = [], []
+    for sandbox in found:
+        entry: dict[str, Any] = {"id": sandbox.id, "name": sandbox.name}
+        try:
+            if not options.dry_run:
+                sandbox.remove()
+            removed.append(entry)
+        except NotFoundError:
+            continue
+        except AgentKernelError as error:
+            failed.append(entry | {"error": error.to_dict()})
+    if options.json:
+        print(json.dumps({"removed": removed, "failed": failed, "dry_run": options.dry_run}))
+        return OURS if failed else 0
+    word = "would remove" if options.dry_run else "removed"
+    for entry in removed:
+        print(f"{word} {entry['name'] or entry['id']}")
+    for entry in failed:
+        name, why = entry["name"] or entry["id"], entry["error"]["message"]
+        print(f"can't remove {name}: {printable(why)}")
+    if not found:
+        print("nothing to remove")
+    return OURS if failed else 0
+
+
+def _logs(options: argparse.Namespace, transport: Transport) -> int:
+    """The sandbox's events. They outlive it, so an id that is gone still has some."""
+    query = {"after": 0, "sandbox": segment(options.name)}
+    quiet = None if options.follow else _QUIET_SECONDS
+    for line in transport.lines("/v1/events", query=query, quiet=quiet):
+        if not line.startswith("data: "):
+            continue
+        event = json.loads(line.removeprefix("data: "))
+        if options.json:
+            print(json.dumps(event), flush=True)
+        elif "kind" in event:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at"]))
+            print(f"{when}  {event['kind']}  {printable(_plain(event['body']))}", flush=True)
+        else:
+            print("some events are not kept any more", flush=True)
+    return 0
+
+
+def _cp(options: argparse.Namespace, transport: Transport) -> int:
+    from agentkernel.cli.copying import copy
+
+    size = copy(options.source, options.target, transport)
+    if options.json:
+        print(json.dumps({"bytes": size}))
+    return 0

@@ -1,0 +1,198 @@
+"""Arguments of the verbs that talk to the daemon, and the groups that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from agentkernel.cli.values import (
+    duration,
+    environment_entry,
+    label_entry,
+    size_or_unlimited,
+    size_value,
+)
+
+STATES = ("creating", "running", "stopped", "removing", "error")
+
+
+def _group(commands: Any, name: str, about: str) -> Any:
+    parser = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    return parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, prog=f"agentkernel {name}"
+    )
+
+
+def _verb(verbs: Any, name: str, about: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}."
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def add_exec(commands: Any, exits: str) -> None:
+    run = commands.add_parser(
+        "exec",
+        help="run a command in a sandbox that is there",
+        description="Runs CMD in the sandbox NAME (or id), with this terminal's input and output.",
+        epilog=exits,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_process_options(run)
+    run.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
+    run.add_argument("--json", action="store_true", help="print one JSON object with the result")
+    run.add_argument("name", metavar="NAME", help="the sandbox")
+    run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
+
+
+def add_attach(commands: Any) -> None:
+    parser = commands.add_parser(
+        "attach",
+        help="show a job's output live, and end as it ends",
+        description="Shows a job's output from its beginning and live to its end; the exit status "
+        "is the job's. Ctrl-C ends the showing; the job goes on.",
+    )
+    _add_attach_options(parser)
+
+
+def _add_attach_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-i", "--stdin", action="store_true", help="give it this terminal's input")
+    parser.add_argument("job", metavar="JOB", help="the job's id")
+
+
+def add_sandbox(commands: Any) -> None:
+    verbs = _group(commands, "sandbox", "make and manage sandboxes that stay")
+    create = _verb(verbs, "create", "make a sandbox and start it; its name or id is printed")
+    create.add_argument("name", metavar="NAME", nargs="?", help="how to call it (default: its id)")
+    add_sandbox_options(create)
+    life = create.add_argument_group("life")
+    life.add_argument("--ttl", type=duration, metavar="TIME", help="how long it lives at most")
+    life.add_argument(
+        "--idle-timeout", type=duration, metavar="TIME",
+        help="how long it may have no call, command or job",
+    )  # fmt: skip
+    ends = ("stop", "remove")
+    life.add_argument("--on-ttl", choices=ends, help="what then becomes of it (default: stop)")
+    life.add_argument("--on-idle", choices=ends, help="what then becomes of it (default: stop)")
+    life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
+    create.add_argument(
+        "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
+        help="a variable for every command in it",
+    )  # fmt: skip
+    _add_label(create, "to find it by")
+
+    listing = _verb(verbs, "list", "list sandboxes")
+    _add_label(listing, "only with this label")
+    listing.add_argument("--state", choices=STATES, help="only in this state")
+    _one(_verb(verbs, "info", "show a sandbox, what holds in it and what enforces it"))
+    _many(_verb(verbs, "start", "run stopped sandboxes again"))
+    stop = _verb(verbs, "stop", "end all that runs in sandboxes and keep their files")
+    stop.add_argument("--grace", type=float, metavar="SECONDS", help="before SIGKILL (default: 5)")
+    _many(stop)
+    remove = _verb(verbs, "remove", "end sandboxes and remove all of them")
+    remove.add_argument("-f", "--force", action="store_true", help="one that is not there is fine")
+    _many(remove)
+    extend = _verb(verbs, "extend", "begin a sandbox's time to live anew")
+    _one(extend)
+    extend.add_argument("ttl", type=duration, metavar="TIME", help="from now, such as 30m or 2h")
+    copy = _verb(verbs, "cp", "copy a file into a sandbox or out of it")
+    copy.add_argument("source", metavar="SOURCE", help="NAME:/path, or a file here")
+    copy.add_argument("target", metavar="TARGET", help="NAME:/path, or a file here")
+    logs = _verb(verbs, "logs", "show what happened to a sandbox")
+    logs.add_argument("-f", "--follow", action="store_true", help="wait for more")
+    _one(logs)
+    gc = _verb(verbs, "gc", "remove sandboxes by label and age")
+    _add_label(gc, "only with this label")
+    gc.add_argument("--older-than", type=duration, metavar="TIME", help="only older ones")
+    gc.add_argument("--dry-run", action="store_true", help="say which, remove none")
+
+
+def add_job(commands: Any) -> None:
+    verbs = _group(commands, "job", "commands that run in the background of a sandbox")
+    start = _verb(verbs, "start", "start a command that goes on by itself; its id is printed")
+    add_process_options(start, tty=False)
+    start.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
+    start.add_argument("-i", "--stdin", action="store_true", help="let `attach -i` give it input")
+    _one(start)
+    start.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
+    _one(_verb(verbs, "list", "list a sandbox's jobs"))
+    _verb(verbs, "info", "show a job").add_argument("job", metavar="JOB")
+    logs = verbs.add_parser(
+        "logs",
+        help="show what a job wrote",
+        description="Shows what a job wrote: its stdout on stdout, its stderr on stderr.",
+    )
+    logs.add_argument("-f", "--follow", action="store_true", help="to its end")
+    logs.add_argument("job", metavar="JOB")
+    _add_attach_options(verbs.add_parser("attach", help="as `agentkernel attach`"))
+    kill = _verb(verbs, "kill", "end a job with all it started")
+    kill.add_argument("-s", "--signal", help="only send this signal, such as TERM")
+    kill.add_argument("job", metavar="JOB")
+
+
+def add_daemon(commands: Any) -> None:
+    verbs = _group(commands, "daemon", "the process that keeps sandboxes; starts by itself")
+    _verb(verbs, "status", "show whether it runs; exit status 1 if not")
+    _verb(verbs, "stop", "end it; sandboxes and jobs go on")
+    _verb(verbs, "restart", "end it and start it; sandboxes and jobs go on")
+    logs = _verb(verbs, "logs", "show the end of its log")
+    logs.add_argument("-n", "--lines", type=int, default=100, metavar="N", help="default: 100")
+
+
+def _one(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+
+
+def _many(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", nargs="+", help="sandboxes, by name or id")
+
+
+def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
+    parser.add_argument(
+        "--label", action="append", default=[], type=label_entry, metavar="KEY=VALUE", help=about
+    )
+
+
+def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sandbox")
+    group.add_argument(
+        "--image", default="host", metavar="IMAGE",
+        help="`host` (this machine's programs, the default) or a directory with a root file system",
+    )  # fmt: skip
+    group.add_argument(
+        "--profile", default="moderate", choices=("permissive", "moderate", "restrictive"),
+        help="defaults for capabilities, system calls and limits (default: moderate)",
+    )  # fmt: skip
+    group.add_argument("--user", default="root", help="root (default), user, or a number")
+    group.add_argument(
+        "--toolchains", default="host", choices=("host", "none"),
+        help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
+    )  # fmt: skip
+    group.add_argument("--memory", type=size_value, metavar="SIZE", help="such as 512M or 2G")
+    group.add_argument("--cpus", type=float, metavar="N", help="such as 0.5 or 2")
+    group.add_argument("--pids", type=int, metavar="N", help="most processes and threads")
+    group.add_argument(
+        "--disk", type=size_or_unlimited, metavar="SIZE",
+        help="most bytes of files, which are in memory then; `unlimited`: files are on disk",
+    )  # fmt: skip
+    group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
+    group.add_argument(
+        "--nested-userns", action="store_true", help="let the sandbox make user namespaces (weaker)"
+    )
+
+
+def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) -> None:
+    group = parser.add_argument_group("command")
+    group.add_argument(
+        "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
+        help="set a variable; without a value it is taken from here",
+    )  # fmt: skip
+    group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
+    group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
+    if not tty:
+        return
+    choice = group.add_mutually_exclusive_group()
+    choice.add_argument("-t", "--tty", action="store_true", default=None, dest="tty",
+                        help="use a pseudo-terminal (default: when this is one)")  # fmt: skip
+    choice.add_argument("-T", "--no-tty", action="store_false", dest="tty", help="never use one")

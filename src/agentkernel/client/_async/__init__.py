@@ -1,0 +1,1 @@
+"""The asynchronous client. After a change run `tools/generate_sync_client.py`."""

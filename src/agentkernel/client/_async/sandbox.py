@@ -1,0 +1,263 @@
+"""Sandboxes over the daemon.
+
+async with await AsyncSandbox.create(ttl_seconds=900) as sandbox:
+    result = await sandbox.exec("python3 -c 'print(2 + 2)'")
+    print(result.stdout, result.exit_code)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from builtins import list as List
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
+from agentkernel.client._async.files import AsyncFiles
+from agentkernel.client._async.jobs import AsyncJobs
+from agentkernel.client._async.transport import (
+    LONG_CALL_SECONDS,
+    AsyncTransport,
+    shared_transport,
+)
+from agentkernel.client.results import CommandResult, SandboxInfo
+from agentkernel.client.wire import segment
+from agentkernel.errors import NotFoundError
+from agentkernel.ids import new_id
+
+AtEnd = Literal["stop", "remove"]
+# What the daemon may take on top of a command's own time.
+_GRACE_SECONDS = 30.0
+_PAGE = 500
+
+
+class AsyncSandbox:
+    """One sandbox. `info` is what was known when it was asked last."""
+
+    def __init__(self, transport: AsyncTransport, info: SandboxInfo, *, kept: bool = True) -> None:
+        self.info = info
+        self.kept = kept
+        self._transport = transport
+        self._path = f"/v1/sandboxes/{segment(info.id)}"
+        self.files = AsyncFiles(transport, info.id)
+        self.jobs = AsyncJobs(transport, info.id)
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    @property
+    def name(self) -> str | None:
+        return self.info.name
+
+    # -- life -----------------------------------------------------------------------------------
+
+    @classmethod
+    async def create(
+        cls,
+        *,
+        name: str | None = None,
+        kept: bool | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: float | None = None,
+        idle_seconds: float | None = None,
+        on_ttl: AtEnd | None = None,
+        on_idle: AtEnd | None = None,
+        idempotency_key: str | None = None,
+        transport: AsyncTransport | None = None,
+        **spec: Any,
+    ) -> AsyncSandbox:
+        """Makes and starts a sandbox; `spec` has the fields of `SandboxSpec`.
+
+        One that has no name is removed at the end of its `with` block, and its files are in
+        memory. With a name, or `kept=True`, it stays, and its files survive stop and start.
+        """
+        transport = transport or shared_transport()
+        if kept is None:
+            kept = name is not None
+        wanted = {
+            "name": name,
+            "labels": None if labels is None else dict(labels),
+            "ttl_seconds": ttl_seconds,
+            "idle_seconds": idle_seconds,
+            "on_ttl": on_ttl,
+            "on_idle": on_idle,
+            "ephemeral": not kept,
+            **spec,
+        }
+        body = await transport.call(
+            "POST",
+            "/v1/sandboxes",
+            json={key: value for key, value in wanted.items() if value is not None},
+            headers={"Idempotency-Key": idempotency_key or new_id()},
+            seconds=LONG_CALL_SECONDS,
+        )
+        return cls(transport, SandboxInfo.of(body), kept=kept)
+
+    @classmethod
+    async def connect(cls, id: str, *, transport: AsyncTransport | None = None) -> AsyncSandbox:
+        """The sandbox of an id or a name. Leaving its `with` block leaves it alone."""
+        transport = transport or shared_transport()
+        body = await transport.call("GET", f"/v1/sandboxes/{segment(id)}")
+        return cls(transport, SandboxInfo.of(body))
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        labels: Mapping[str, str] | None = None,
+        state: str | None = None,
+        transport: AsyncTransport | None = None,
+    ) -> List[AsyncSandbox]:
+        """All sandboxes with all of these labels, in the order they were made."""
+        transport = transport or shared_transport()
+        query: dict[str, Any] = {
+            "label": [f"{key}={value}" for key, value in (labels or {}).items()],
+            "state": state,
+            "limit": _PAGE,
+        }
+        found: List[AsyncSandbox] = []
+        while True:
+            body = await transport.call("GET", "/v1/sandboxes", query=query)
+            found += [cls(transport, SandboxInfo.of(entry)) for entry in body["sandboxes"]]
+            if body.get("next") is None:
+                return found
+            query["after"] = body["next"]
+
+    async def refresh(self) -> SandboxInfo:
+        """What it is now; while it runs, `info.raw["effective"]` says what holds in it."""
+        return self._told(await self._transport.call("GET", self._path))
+
+    async def start(self) -> SandboxInfo:
+        """Runs a stopped sandbox again. One that runs is left as it is."""
+        return self._told(
+            await self._transport.call("POST", f"{self._path}/start", seconds=LONG_CALL_SECONDS)
+        )
+
+    async def stop(self, *, grace_seconds: float | None = None) -> SandboxInfo:
+        """Ends every process and keeps the files, unless they were in memory."""
+        wanted = {} if grace_seconds is None else {"grace_seconds": grace_seconds}
+        seconds = (grace_seconds or 0.0) + 60.0
+        return self._told(
+            await self._transport.call("POST", f"{self._path}/stop", json=wanted, seconds=seconds)
+        )
+
+    async def extend(self, ttl_seconds: float) -> SandboxInfo:
+        """Its time to live begins anew, from now."""
+        wanted = {"ttl_seconds": ttl_seconds}
+        return self._told(await self._transport.call("POST", f"{self._path}/extend", json=wanted))
+
+    async def remove(self) -> None:
+        """Ends it and removes every trace but its events."""
+        await self._transport.call("DELETE", self._path, seconds=LONG_CALL_SECONDS)
+
+    def _told(self, body: dict[str, Any]) -> SandboxInfo:
+        self.info = SandboxInfo.of(body)
+        return self.info
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self.kept:
+            # Its time was over, or somebody was quicker.
+            with contextlib.suppress(NotFoundError):
+                await self.remove()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self.id} {self.info.state}>"
+
+    # -- commands -------------------------------------------------------------------------------
+
+    async def exec(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: bytes | str | None = None,
+        output_bytes: int | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Runs a command to its end. A string is for a shell, a list is argv.
+
+        A command that fails is a result; with `check` it is a CommandFailedError.
+        """
+        options = {"env": env, "cwd": cwd, "user": user, "timeout_seconds": timeout_seconds}
+        result = await _finish(
+            self._transport, f"{self._path}/exec", command, options, stdin, output_bytes, {}
+        )
+        return result.check() if check else result
+
+    def stream(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: bool = False,
+        pty: tuple[int, int] | None = None,
+    ) -> AsyncCommandStream:
+        """A command whose output is read while it runs; `pty` is rows and columns."""
+        options = {
+            "env": env,
+            "cwd": cwd,
+            "user": user,
+            "timeout_seconds": timeout_seconds,
+            "stdin": stdin or None,
+            "pty": None if pty is None else [*pty],
+        }
+        return AsyncCommandStream(
+            self._transport, f"{self._path}/exec/stream", first=command_body(command, options)
+        )
+
+    @classmethod
+    async def run(
+        cls,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: bytes | str | None = None,
+        output_bytes: int | None = None,
+        check: bool = False,
+        transport: AsyncTransport | None = None,
+        **spec: Any,
+    ) -> CommandResult:
+        """One command in a sandbox of its own, which is gone afterwards."""
+        options = {"cwd": cwd, "timeout_seconds": timeout_seconds}
+        result = await _finish(
+            transport or shared_transport(), "/v1/run", command, options, stdin, output_bytes, spec
+        )
+        return result.check() if check else result
+
+
+async def _finish(
+    transport: AsyncTransport,
+    path: str,
+    command: Command,
+    options: Mapping[str, Any],
+    stdin: bytes | str | None,
+    output_bytes: int | None,
+    spec: Mapping[str, Any],
+) -> CommandResult:
+    body = {**spec, **command_body(command, {**options, "output_bytes": output_bytes})}
+    if isinstance(stdin, str):
+        body["stdin"] = stdin
+    elif stdin is not None:
+        from binascii import b2a_base64
+
+        body["stdin_b64"] = b2a_base64(stdin, newline=False).decode()
+    limit = options.get("timeout_seconds")
+    seconds = None if limit is None else limit + _GRACE_SECONDS
+    return CommandResult.of(await transport.call("POST", path, json=body, seconds=seconds))

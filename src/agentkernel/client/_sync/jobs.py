@@ -1,0 +1,104 @@
+# Generated from _async by tools/generate_sync_client.py. Change that, not this.
+"""Background commands: they go on whether or not anybody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentkernel.client._sync.commands import CommandStream, Command, command_body
+from agentkernel.client._sync.transport import Transport
+from agentkernel.client.results import CommandResult, JobInfo
+from agentkernel.client.wire import segment
+from agentkernel.errors import ConflictError
+
+
+class Job:
+    """One job. `info` is what was known when it was asked last."""
+
+    def __init__(self, transport: Transport, info: JobInfo) -> None:
+        self.info = info
+        self._transport = transport
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+    def refresh(self) -> JobInfo:
+        body = self._transport.call("GET", f"/v1/jobs/{self.id}")
+        self.info = JobInfo.of(body)
+        return self.info
+
+    def output(self, *, stdout_offset: int = 0, stderr_offset: int = 0) -> CommandStream:
+        """Its output from the given offsets, live to its end; leaving it leaves the job alone."""
+        query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
+        return CommandStream(
+            self._transport,
+            f"/v1/jobs/{self.id}/attach",
+            query=query,
+            offsets=(stdout_offset, stderr_offset),
+        )
+
+    def wait(self) -> CommandResult:
+        """How it ended, when it has. A lost job is a ConflictError: nobody knows how it ended."""
+        info = self.refresh()
+        if info.state == "running":
+            with self.output() as output:
+                return output.wait()
+        if info.result is None:
+            raise ConflictError("the job was lost with its sandbox's processes")
+        return info.result
+
+    def signal(self, number: int) -> None:
+        self._transport.call(
+            "POST", f"/v1/jobs/{self.id}/signal", json={"signal": int(number)}
+        )
+
+    def kill(self) -> None:
+        """The whole tree, whatever it did to hide."""
+        self._transport.call("POST", f"/v1/jobs/{self.id}/signal", json={"kill": True})
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.info.state}>"
+
+
+class Jobs:
+    """The jobs of a sandbox."""
+
+    def __init__(self, transport: Transport, sandbox: str) -> None:
+        self._transport = transport
+        self._path = f"/v1/sandboxes/{segment(sandbox)}/jobs"
+
+    def start(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        timeout_seconds: float | None = None,
+        stdin: bool | None = None,
+    ) -> Job:
+        """Returns when it runs, has ended, or could not be started: `info` tells."""
+        options = {
+            "env": env,
+            "cwd": cwd,
+            "user": user,
+            "timeout_seconds": timeout_seconds,
+            "stdin": stdin,
+        }
+        body = self._transport.call("POST", self._path, json=command_body(command, options))
+        return Job(self._transport, JobInfo.of(body))
+
+    def list(self) -> list[Job]:
+        body = self._transport.call("GET", self._path)
+        return [Job(self._transport, JobInfo.of(entry)) for entry in body["jobs"]]
+
+    def get(self, id: str) -> Job:
+        return find_job(self._transport, id)
+
+
+def find_job(transport: Transport, id: str) -> Job:
+    """A job of any sandbox."""
+    body: dict[str, Any] = transport.call("GET", f"/v1/jobs/{segment(id)}")
+    return Job(transport, JobInfo.of(body))

@@ -1,0 +1,287 @@
+# Generated from _async by tools/generate_sync_client.py. Change that, not this.
+"""Requests to the daemon over a pool of connections; WebSockets over connections of their own."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentkernel.client import frames, wire
+from agentkernel.client._sync.websocket import WebSocket
+from agentkernel.client.socket_stream import Stream, in_thread
+from agentkernel.client.daemon import Daemon
+from agentkernel.errors import DaemonError, DaemonTimeoutError
+
+CALL_SECONDS = 60.0
+# Making a sandbox may have to make its image first.
+LONG_CALL_SECONDS = 600.0
+_POOL = 8
+# Less than the time after which the daemon closes an idle connection.
+_IDLE_SECONDS = 3.0
+_AGAIN = ("GET", "HEAD")
+# A daemon that was killed may accept for a moment still.
+_ATTEMPTS = 40
+_PAUSE = 0.05
+
+
+class Unheard(Exception):
+    """The request was not read to its end, so it was not carried out: it can be repeated."""
+
+
+class Connection:
+    """One connection: a request, its answer, the next request."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.used_at = time.monotonic()
+        # With it, what counts is the time since the last bytes, not a deadline.
+        self.patience: float | None = None
+        self._buffer = bytearray()
+
+    def send(self, data: bytes, deadline: float | None) -> wire.Head:
+        """Raises Unheard if the other end was gone before it had read all of the request."""
+        try:
+            self.stream.write(data, deadline)
+        except DaemonTimeoutError:
+            raise
+        except DaemonError:
+            raise Unheard from None
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            if len(self._buffer) > wire.MAX_HEAD:
+                raise wire.broken("a head that does not end")
+            self._more(deadline)
+        head = wire.parse_head(bytes(self._buffer[:end]))
+        del self._buffer[: end + 4]
+        return head
+
+    def body(self, head: wire.Head, deadline: float | None) -> Iterator[bytes]:
+        """The body in pieces as they come."""
+        length = head.length
+        if head.chunked:
+            while (size := wire.chunk_size(self._line(deadline))) > 0:
+                for piece in self._exactly(size, deadline):
+                    yield piece
+                self._line(deadline)
+            while self._line(deadline):
+                pass
+        elif length is not None:
+            for piece in self._exactly(length, deadline):
+                yield piece
+        else:
+            yield self.rest()
+            while data := self.stream.read(deadline):
+                yield data
+            self.stream.close()
+
+    def rest(self) -> bytes:
+        """What came after the head, for another protocol to go on with."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
+
+    def _exactly(self, size: int, deadline: float | None) -> Iterator[bytes]:
+        while size > 0:
+            if not self._buffer:
+                self._more(deadline)
+            piece = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            size -= len(piece)
+            yield piece
+
+    def _line(self, deadline: float | None) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            if len(self._buffer) > wire.MAX_CHUNK_LINE:
+                raise wire.broken("a line that does not end")
+            self._more(deadline)
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line
+
+    def _more(self, deadline: float | None) -> None:
+        if self.patience is not None:
+            deadline = time.monotonic() + self.patience
+        data = self.stream.read(deadline)
+        if not data:
+            if self.stream.was_reset and not self._buffer:
+                raise Unheard
+            raise DaemonError(
+                "the daemon closed the connection before it had answered",
+                hint="look at the state before repeating the call",
+            )
+        self._buffer += data
+
+
+class Transport:
+    """Talks to the daemon of a state directory; starts it when none answers, unless told not to."""
+
+    def __init__(self, state_dir: str | None = None, *, start: bool = True) -> None:
+        self.daemon = Daemon(state_dir)
+        self.daemon_version: str | None = None
+        self._start = start
+        self._pool: list[Connection] = []
+        self._pid = os.getpid()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = CALL_SECONDS,
+    ) -> Any:
+        """A request with a JSON body and a JSON answer."""
+        chosen = dict(headers or {})
+        data = None
+        if json is not None:
+            data = jsons.dumps(json).encode()
+            chosen["Content-Type"] = "application/json"
+        answer = self.fetch(
+            method, path, query=query, body=data, headers=chosen, seconds=seconds
+        )
+        if not answer:
+            return None
+        try:
+            return jsons.loads(answer)
+        except ValueError:
+            raise wire.broken("it is not JSON") from None
+
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = CALL_SECONDS,
+    ) -> bytes:
+        """A request and the bytes of its answer."""
+        data = wire.request(method, wire.target(path, query), headers, body)
+        again = method in _AGAIN or "Idempotency-Key" in (headers or {})
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for _ in range(_ATTEMPTS):
+            connection, fresh = self._connection(deadline)
+            try:
+                head = connection.send(data, deadline)
+                pieces = [piece for piece in connection.body(head, deadline)]
+            except BaseException as exc:
+                connection.stream.close()
+                if isinstance(exc, Unheard):
+                    in_thread(time.sleep, _PAUSE)
+                    continue
+                # A daemon that went away between two calls is not this call's fault.
+                if again and not fresh and type(exc) is DaemonError:
+                    continue
+                raise
+            self._put_back(connection, head)
+            self.daemon_version = head.headers.get(wire.VERSION_HEADER, self.daemon_version)
+            if head.status >= 400:
+                wire.raise_problem(head, b"".join(pieces))
+            return b"".join(pieces)
+        raise _unheard()
+
+    def lines(
+        self, path: str, *, query: Mapping[str, Any] | None = None, quiet: float | None = None
+    ) -> Iterator[str]:
+        """The lines of an answer that may never end; `quiet`: ends when none came for so long."""
+        deadline = time.monotonic() + CALL_SECONDS
+        connection, _ = self._connection(deadline)
+        try:
+            head = connection.send(wire.request("GET", wire.target(path, query)), deadline)
+            if head.status >= 400:
+                pieces = [piece for piece in connection.body(head, deadline)]
+                wire.raise_problem(head, b"".join(pieces))
+            rest = b""
+            connection.patience = quiet
+            for piece in connection.body(head, None):
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8", "replace").rstrip("\r")
+        except Unheard:
+            raise _unheard() from None
+        except DaemonTimeoutError:
+            if connection.patience is None:
+                raise
+        finally:
+            connection.stream.close()
+
+    def websocket(
+        self, path: str, *, query: Mapping[str, Any] | None = None
+    ) -> WebSocket:
+        deadline = time.monotonic() + CALL_SECONDS
+        data = wire.request("GET", wire.target(path, query), frames.UPGRADE)
+        for _ in range(_ATTEMPTS):
+            connection = Connection(self._connect(deadline))
+            try:
+                head = connection.send(data, deadline)
+                self.daemon_version = head.headers.get(wire.VERSION_HEADER, self.daemon_version)
+                if head.status >= 400:
+                    pieces = [piece for piece in connection.body(head, deadline)]
+                    wire.raise_problem(head, b"".join(pieces))
+                if head.status != 101 or not frames.accepted(head.headers):
+                    raise wire.broken("it opened no stream")
+            except Unheard:
+                connection.stream.close()
+                in_thread(time.sleep, _PAUSE)
+                continue
+            except BaseException:
+                connection.stream.close()
+                raise
+            return WebSocket(connection.stream, frames.Decoder(connection.rest()))
+        raise _unheard()
+
+    def close(self) -> None:
+        """Closes the idle connections. Idempotent; a later call opens new ones."""
+        while self._pool:
+            self._pool.pop().stream.close()
+
+    def _connection(self, deadline: float | None) -> tuple[Connection, bool]:
+        """An idle connection, or a fresh one."""
+        if self._pid != os.getpid():  # a forked child must not answer on its parent's connections
+            self._pool, self._pid = [], os.getpid()
+        while self._pool:
+            connection = self._pool.pop()
+            old = time.monotonic() - connection.used_at > _IDLE_SECONDS
+            if not old and connection.stream.usable():
+                return connection, False
+            connection.stream.close()
+        if deadline is None:
+            deadline = time.monotonic() + CALL_SECONDS
+        return Connection(self._connect(deadline)), True
+
+    def _connect(self, deadline: float) -> Stream:
+        stream = Stream.connect(self.daemon, deadline)
+        if stream is None and self._start:
+            in_thread(self.daemon.start)
+            stream = Stream.connect(self.daemon, deadline)
+        if stream is None:
+            raise DaemonError(
+                f"no daemon answers in {self.daemon.state_dir}",
+                hint="`agentkernel daemon restart` starts one",
+            )
+        return stream
+
+    def _put_back(self, connection: Connection, head: wire.Head) -> None:
+        if head.keeps_alive and len(self._pool) < _POOL:
+            connection.used_at = time.monotonic()
+            self._pool.append(connection)
+        else:
+            connection.stream.close()
+
+
+def _unheard() -> DaemonError:
+    return DaemonError("the daemon takes connections and does not read from them")
+
+
+_shared: dict[str, Transport] = {}
+
+
+def shared_transport() -> Transport:
+    """The transport of the state directory that is in force, one for the whole process."""
+    key = Daemon().state_dir
+    return _shared.setdefault(key, Transport(key))

@@ -1,0 +1,117 @@
+"""A connection to the daemon for asyncio. `socket_stream` is its blocking twin.
+
+On bare sockets rather than asyncio's transports: nothing of one is tied to an event loop while it
+is idle, so a pool may outlive a loop, and one that is dropped needs no loop to be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+import time
+from asyncio import Lock as AsyncLock
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from agentkernel.client.daemon import Daemon
+from agentkernel.errors import DaemonError, DaemonTimeoutError
+
+__all__ = ["AsyncLock", "AsyncStream", "in_thread"]
+
+_CHUNK = 1 << 16
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    return await asyncio.to_thread(function, *arguments)
+
+
+class AsyncStream:
+    """Every call takes a deadline (by `time.monotonic`) or None."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        # The other end closed without having read all that we sent.
+        self.was_reset = False
+        self._socket = connection
+        self._reading = False
+        self._closed = False
+
+    @classmethod
+    async def connect(cls, daemon: Daemon, deadline: float) -> AsyncStream | None:
+        """None: there is no daemon."""
+        while True:
+            try:
+                connection = daemon.connect()
+                return None if connection is None else cls(connection)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise _late() from None
+                await asyncio.sleep(0.01)
+
+    async def read(self, deadline: float | None) -> bytes:
+        """Some bytes; none at the end."""
+        if self._closed:
+            return b""
+        self._reading = True
+        try:
+            async with _until(deadline):
+                return await asyncio.get_running_loop().sock_recv(self._socket, _CHUNK)
+        except OSError as exc:
+            if isinstance(exc, DaemonError):
+                raise
+            self.was_reset = isinstance(exc, ConnectionResetError)
+            return b""
+        finally:
+            self._reading = False
+            if self._closed:
+                self._socket.close()
+
+    async def write(self, data: bytes, deadline: float | None) -> None:
+        try:
+            async with _until(deadline):
+                await asyncio.get_running_loop().sock_sendall(self._socket, data)
+        except BaseException as exc:
+            self.close()  # part of it may have gone: nothing can follow
+            if isinstance(exc, OSError) and not isinstance(exc, DaemonError):
+                raise DaemonError("the daemon closed the connection") from None
+            raise
+
+    def usable(self) -> bool:
+        """Open, and nothing has come that nobody asked for, the end above all."""
+        return not self._closed and not _readable(self._socket)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if not self._reading:
+            self._socket.close()
+
+    def __del__(self) -> None:
+        self._socket.close()
+
+
+@contextlib.asynccontextmanager
+async def _until(deadline: float | None) -> Any:
+    timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+    try:
+        async with asyncio.timeout(timeout):
+            yield
+    except TimeoutError as exc:
+        if isinstance(exc, DaemonError):
+            raise
+        raise _late() from None
+
+
+def _late() -> DaemonTimeoutError:
+    return DaemonTimeoutError("the daemon did not answer in time")
+
+
+def _readable(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))

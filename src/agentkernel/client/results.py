@@ -1,0 +1,190 @@
+"""What the clients give back: plain values, no connection in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from agentkernel.errors import CommandFailedError, CommandTimeoutError
+from agentkernel.outcomes import Outcome, signal_name
+
+
+class CommandResult(NamedTuple):
+    """How a command ended. `exit_code` is None unless it exited: none is ever invented."""
+
+    outcome: Outcome
+    exit_code: int | None
+    signal: int | None
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    truncated: bool
+    dropped_bytes: int
+    errno: str | None
+    stage: str | None
+    cpu_seconds: float
+    peak_memory_bytes: int
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> CommandResult:
+        """From a *result* of the HTTP API; an `exit` event has no output."""
+        usage = body.get("usage") or {}
+        return cls(
+            outcome=Outcome(body["outcome"]),
+            exit_code=body.get("exit_code"),
+            signal=body.get("signal"),
+            stdout_bytes=_output(body, "stdout"),
+            stderr_bytes=_output(body, "stderr"),
+            truncated=bool(body.get("truncated")),
+            dropped_bytes=body.get("dropped_bytes") or 0,
+            errno=body.get("errno"),
+            stage=body.get("stage"),
+            cpu_seconds=usage.get("cpu_seconds") or 0.0,
+            peak_memory_bytes=usage.get("peak_memory_bytes") or 0,
+        )
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def stdout(self) -> str:
+        """As text; what is not UTF-8 is a replacement mark, and exact in `stdout_bytes`."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def check(self) -> CommandResult:
+        """Itself if the exit code is 0, else CommandFailedError."""
+        if self.ok:
+            return self
+        kind = CommandTimeoutError if self.outcome is Outcome.TIMEOUT else CommandFailedError
+        last = self.stderr.strip().rpartition("\n")[2][:500]
+        message = f"the command {self._words()}"
+        raise kind(f"{message}: {last}" if last else message, result=self)
+
+    def _words(self) -> str:
+        match self.outcome:
+            case Outcome.EXITED:
+                return f"exited with {self.exit_code}"
+            case Outcome.SIGNALED:
+                return f"was ended by {signal_name(self.signal or 0)}"
+            case Outcome.TIMEOUT:
+                return "was ended when its time was over"
+            case Outcome.OOM:
+                return "ran out of memory"
+            case Outcome.NOT_STARTED:
+                return f"could not be started ({self.stage or '?'}: {self.errno or '?'})"
+            case _:
+                return "was lost with its sandbox"
+
+
+class Chunk(NamedTuple):
+    """A piece of output as it came. `text` never splits a character between two chunks."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+    text: str
+    offset: int
+
+
+class SandboxInfo(NamedTuple):
+    """A sandbox as the daemon sees it; `raw` is the whole answer."""
+
+    id: str
+    name: str | None
+    state: str
+    backend: str
+    labels: dict[str, str]
+    created_at: float
+    expires_at: float | None
+    error: str | None
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> SandboxInfo:
+        return cls(
+            id=body["id"],
+            name=body.get("name"),
+            state=body["state"],
+            backend=body.get("backend", ""),
+            labels=body.get("labels") or {},
+            created_at=body.get("created_at", 0.0),
+            expires_at=body.get("expires_at"),
+            error=body.get("error"),
+            raw=body,
+        )
+
+
+class JobInfo(NamedTuple):
+    """A job as the daemon sees it. `result` is there once it ended; of a lost one nobody knows."""
+
+    id: str
+    sandbox_id: str
+    state: str
+    argv: list[str]
+    created_at: float
+    ended_at: float | None
+    result: CommandResult | None
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> JobInfo:
+        status = body.get("result") or body.get("status")
+        return cls(
+            id=body["id"],
+            sandbox_id=body.get("sandbox_id", ""),
+            state=body["state"],
+            argv=body.get("argv") or [],
+            created_at=body.get("created_at", 0.0),
+            ended_at=body.get("ended_at"),
+            result=CommandResult.of(status) if isinstance(status, dict) else None,
+            raw=body,
+        )
+
+
+class Entry(NamedTuple):
+    """A file, as `stat` and `list` show it. Names that are not UTF-8 hold surrogates, as in `os`.
+
+    `type` is file, dir, link, fifo, socket, char or block; `target` is where a link leads.
+    """
+
+    name: str
+    type: str
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    mtime: float
+    target: str | None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Entry:
+        return cls(
+            name=_name(body, "name") or "",
+            type=body["type"],
+            size=body["size"],
+            mode=body["mode"],
+            uid=body["uid"],
+            gid=body["gid"],
+            mtime=body["mtime_ms"] / 1000,
+            target=_name(body, "target"),
+        )
+
+
+def _name(body: Mapping[str, Any], key: str) -> str | None:
+    if (encoded := body.get(f"{key}_b64")) is None:
+        return body.get(key)
+    import binascii
+
+    return binascii.a2b_base64(encoded).decode("utf-8", "surrogateescape")
+
+
+def _output(body: Mapping[str, Any], name: str) -> bytes:
+    if (encoded := body.get(f"{name}_b64")) is not None:
+        import binascii
+
+        return binascii.a2b_base64(encoded)
+    text: str = body.get(name) or ""
+    return text.encode("utf-8", "surrogatepass")

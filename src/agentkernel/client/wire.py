@@ -1,0 +1,140 @@
+"""HTTP/1.1 as bytes and back, without any input or output: what both clients share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from agentkernel.errors import AgentKernelError, DaemonError, NotFoundError, all_error_types
+
+MAX_HEAD = 64 << 10
+MAX_CHUNK_LINE = 1 << 10
+VERSION_HEADER = "agentkernel-version"
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
+
+_WORD = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+class Head(NamedTuple):
+    """Status and headers of an answer; header names are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+
+    @property
+    def keeps_alive(self) -> bool:
+        return self.headers.get("connection", "").lower() != "close"
+
+    @property
+    def chunked(self) -> bool:
+        return self.headers.get("transfer-encoding", "").lower() == "chunked"
+
+    @property
+    def length(self) -> int | None:
+        """None: the body ends with the connection (or is chunked)."""
+        if self.status in (204, 304) or self.status < 200:
+            return 0
+        text = self.headers.get("content-length")
+        if text is None:
+            return None
+        if not text.isdecimal():
+            raise broken("a length that is no number")
+        return int(text)
+
+
+def broken(what: str) -> DaemonError:
+    return DaemonError(f"the daemon's answer can't be understood: {what}")
+
+
+def quote(text: str) -> str:
+    """For a path or a query; any file name survives it."""
+    data = text.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in data)
+
+
+def segment(id: str) -> str:
+    """An id or a name as part of a path. What can't be one is not found, here as there."""
+    if not id or not set(id.encode()) <= _WORD:
+        raise NotFoundError(f"there is nothing called {id!r}")
+    return id
+
+
+def target(path: str, query: Mapping[str, Any] | None = None) -> str:
+    """`path` is quoted already; values of the query are quoted here, None is left out."""
+    pairs = [
+        f"{key}={quote(_word(one))}"
+        for key, value in (query or {}).items()
+        if value is not None
+        for one in (value if isinstance(value, list) else [value])
+    ]
+    return f"{path}?{'&'.join(pairs)}" if pairs else path
+
+
+def _word(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def request(
+    method: str, where: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> bytes:
+    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if body is not None or method in ("POST", "PUT"):
+        lines.append(f"Content-Length: {len(body or b'')}")
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a line break in a header")
+    return "\r\n".join((*lines, "", "")).encode("latin-1") + (body or b"")
+
+
+def parse_head(data: bytes) -> Head:
+    """`data`: all up to the empty line, without it."""
+    first, *lines = data.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    status = rest[:3]
+    if not version.startswith("HTTP/1.") or not status.isdecimal() or len(status) != 3:
+        raise broken("it is not HTTP")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise broken("a header without a colon")
+        headers[name.strip().lower()] = value.strip()
+    return Head(int(status), headers)
+
+
+def chunk_size(line: bytes) -> int:
+    try:
+        size = int(line.split(b";")[0], 16)
+    except ValueError:
+        raise broken("a chunk without a size") from None
+    if not 0 <= size <= 1 << 32:
+        raise broken("a chunk of an impossible size")
+    return size
+
+
+def raise_problem(head: Head, body: bytes) -> NoReturn:
+    """The error that an answer with a status of 400 or more stands for."""
+    if "json" in head.headers.get("content-type", ""):
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = None
+        if isinstance(problem, dict):
+            raise error_of(problem)
+    raise DaemonError(f"the daemon answered with status {head.status}", status=head.status)
+
+
+def error_of(problem: Mapping[str, Any]) -> AgentKernelError:
+    """The exception of a problem's `code`; one that this version does not know is the root's."""
+    code = str(problem.get("code", "internal"))
+    message = str(problem.get("detail") or problem.get("title") or code)
+    details = problem.get("details")
+    known = dict(details) if isinstance(details, dict) else {}
+    for reserved in ("self", "message", "hint", "result"):
+        known.pop(reserved, None)
+    kind = next((kind for kind in all_error_types() if kind.code == code), None)
+    if kind is None:
+        kind, known["code"] = AgentKernelError, code
+    hint = problem.get("hint")
+    return kind(message, hint=str(hint) if hint else None, **known)

@@ -1,0 +1,1 @@
+"""The daemon: the kernel behind an HTTP API on a unix socket."""

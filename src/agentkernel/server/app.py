@@ -1,0 +1,231 @@
+"""The ASGI application around a kernel: routes, and what holds for every one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentkernel import __version__
+from agentkernel.errors import (
+    AgentKernelError,
+    NotFoundError,
+    PolicyDeniedError,
+    ResourceExhaustedError,
+)
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.server.problems import (
+    RequestError,
+    ending,
+    json_response,
+    problem_response,
+    version_header,
+)
+
+API: Final = 1
+MAX_STREAMS: Final = 1024
+
+Handler = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
+
+
+class Service:
+    """What handlers share: the kernel, the end of the daemon, and how much is under way."""
+
+    def __init__(self, kernel: Kernel, *, max_streams: int = MAX_STREAMS) -> None:
+        self.kernel = kernel
+        self.started_at = time.time()
+        self.stopping = asyncio.Event()
+        self.stop_asked: Callable[[], None] = self.stopping.set
+        self._max_streams = max_streams
+        self._streams = 0
+        self._cleanups: set[asyncio.Task[None]] = set()
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """Counts something that stays open for long."""
+        if self._streams >= self._max_streams:
+            raise ResourceExhaustedError(
+                f"{self._streams} streams are open, which is the most there may be",
+                hint="close some",
+            )
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    async def finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carries `work` out to its end, also when whoever waits for it is cancelled."""
+        task = asyncio.create_task(work)
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
+        await asyncio.shield(task)
+
+    async def cleaned_up(self) -> None:
+        """Returns when everything that `finish` was given is done."""
+        while self._cleanups:
+            await asyncio.wait(self._cleanups)
+
+    async def while_wanted(self, receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of `work`, which is cancelled when the client goes or the daemon ends.
+
+        Preconditions: the body of the request was read.
+        """
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_disconnected(receive))
+        end = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((task, gone, end), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise ending() if end.done() else ClientDisconnect
+        finally:
+            for other in (gone, end):
+                other.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def service_of(connection: HTTPConnection) -> Service:
+    service: Service = connection.app.state.service
+    return service
+
+
+def route(method: str, path: str, handler: Handler) -> Route:
+    """A route whose every failure is an answer."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+        except Exception as exc:
+            return problem_response(exc)
+
+    return Route(path, endpoint, methods=[method])
+
+
+def build_app(service: Service) -> ASGIApp:
+    from agentkernel.server import (
+        routes_events,
+        routes_exec,
+        routes_files,
+        routes_jobs,
+        routes_sandboxes,
+    )
+
+    routes: list[BaseRoute] = [
+        route("GET", "/v1/version", _version),
+        route("GET", "/v1/status", _status),
+        route("POST", "/v1/shutdown", _shutdown),
+        *routes_sandboxes.ROUTES,
+        *routes_exec.ROUTES,
+        *routes_jobs.ROUTES,
+        *routes_files.ROUTES,
+        *routes_events.ROUTES,
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
+    app.router.redirect_slashes = False
+    app.state.service = service
+    return _Door(app, service)
+
+
+class _Door:
+    """Before any route. A page in a browser has no business here, and always sends an Origin."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return
+        if any(name == b"origin" for name, _ in scope["headers"]):
+            error = PolicyDeniedError("requests of web pages are not served")
+            await _refuse(error, scope, receive, send)
+            return
+        if self._service.stopping.is_set():
+            await _refuse(ending(), scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def _refuse(error: AgentKernelError, scope: Scope, receive: Receive, send: Send) -> None:
+    response = problem_response(error)
+    if scope["type"] == "websocket":
+        # The server adds its own headers to every other answer, not to this one.
+        response.raw_headers.append(version_header())
+    await response(scope, receive, send)
+
+
+async def _http_exception(connection: HTTPConnection, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    error: AgentKernelError
+    if exc.status_code == 404:
+        error = NotFoundError("there is nothing at this path")
+    else:
+        error = RequestError(exc.status_code, exc.detail)
+    response = problem_response(error)
+    if exc.status_code == 405:
+        path, routes = connection.scope["path"], connection.app.routes
+        allowed = {
+            method
+            for entry in routes
+            if isinstance(entry, Route) and entry.path_regex.match(path)
+            for method in entry.methods or ()
+        }
+        response.headers["Allow"] = ", ".join(sorted(allowed))
+    return response
+
+
+async def _version(request: Request) -> Response:
+    service = service_of(request)
+    return json_response(
+        {
+            "version": __version__,
+            "api": API,
+            "pid": os.getpid(),
+            "started_at": service.started_at,
+            "state_dir": str(service.kernel.state_dir),
+        }
+    )
+
+
+async def _status(request: Request) -> Response:
+    service = service_of(request)
+    statistics = await service.kernel.statistics()
+    return json_response(
+        {
+            "sandboxes": statistics.sandboxes,
+            "jobs": statistics.jobs,
+            "memory_bytes": _resident_bytes(),
+            "uptime_seconds": max(0.0, time.time() - service.started_at),
+        }
+    )
+
+
+async def _shutdown(request: Request) -> Response:
+    service_of(request).stop_asked()
+    return json_response({}, 202)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as line:
+        return int(line.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,0 +1,210 @@
+"""The daemon's process: one kernel, one socket, and an orderly end.
+
+What must hold: the state lock is taken before anything else and given back last, so whoever holds
+it may replace a socket file that a killed daemon left. Sandboxes and jobs do not notice any of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import logging.handlers
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from agentkernel import __version__
+from agentkernel.errors import HostError
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.server.app import Service, build_app
+from agentkernel.server.problems import version_header
+from agentkernel.server.protocols import KEEP_ALIVE_SECONDS, HttpProtocol, WebSocketProtocol
+
+SOCKET_NAME: Final = "api.sock"
+INFO_NAME: Final = "daemon.json"
+LOG_NAME: Final = "daemon.log"
+MAX_MESSAGE_BYTES: Final = 1 << 20
+# What is under way has this long to end by itself, and again as long to take being cancelled.
+GRACE_SECONDS: Final = 5.0
+_BACKLOG: Final = 1024
+_OPEN_FILES: Final = 65536
+
+log = logging.getLogger("agentkernel.server")
+
+
+def run(state_dir: Path, *, ready: Callable[[], None], log_to_file: bool = False) -> None:
+    """Serves until SIGTERM, SIGINT or a request to end. Raises StateLockedError at once if another
+    process owns the state."""
+    _configure_log(state_dir / LOG_NAME if log_to_file else None)
+    _raise_open_files()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(state_dir, ready=ready))
+
+
+async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
+    async with Kernel(state_dir) as kernel:
+        service = Service(kernel)
+        with _listening(state_dir) as listener, _signals(service):
+            server = HttpServer(service, listener)
+            await server.start()
+            with _info(state_dir, service.started_at):
+                log.info("serving, pid %d, version %s", os.getpid(), __version__)
+                ready()
+                await service.stopping.wait()
+                log.info("ending")
+            await server.stop()
+    log.info("ended")
+
+
+class HttpServer:
+    """uvicorn's protocols on our socket. Its own Server polls ten times a second and knows nothing
+    of last words."""
+
+    def __init__(self, service: Service, listener: socket.socket) -> None:
+        self._service = service
+        self._listener = listener
+        self._config = Config(
+            build_app(service),
+            http=HttpProtocol,
+            ws=WebSocketProtocol,
+            ws_max_size=MAX_MESSAGE_BYTES,
+            # A socket of this machine tells when its other end is gone. A ping would find one dead
+            # whose input is not read because its command does not take any.
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._state.default_headers = [version_header()]
+        self._server: asyncio.AbstractServer
+
+    async def start(self) -> None:
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._protocol, sock=self._listener, backlog=_BACKLOG
+        )
+
+    def _protocol(self) -> HttpProtocol:
+        return HttpProtocol(config=self._config, server_state=self._state, app_state={})
+
+    async def stop(self) -> None:
+        """Takes no one in, lets everyone finish or be told, and returns when nothing is under way.
+
+        Preconditions: `stopping` is set, so what waits for long is ending by itself.
+        """
+        self._server.close()
+        if tasks := list(self._state.tasks):
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if tasks := list(self._state.tasks):
+            log.warning("%d requests are cut off", len(tasks))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        await self._service.cleaned_up()
+
+
+@contextlib.contextmanager
+def _listening(state_dir: Path) -> Iterator[socket.socket]:
+    """The socket, for our uid alone from its first moment. The caller holds the state lock."""
+    # Through the directory's descriptor, as a path may have 107 bytes only.
+    directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=directory)
+        listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as exc:
+        listener.close()
+        os.close(directory)
+        raise HostError(
+            f"the API socket can't be made: {state_dir / SOCKET_NAME}: {exc.strerror}"
+        ) from None
+    finally:
+        os.umask(mask)
+    try:
+        yield listener
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=directory)
+        os.close(directory)
+        listener.close()
+
+
+@contextlib.contextmanager
+def _info(state_dir: Path, started_at: float) -> Iterator[None]:
+    """`daemon.json`: whole or not there, and there only while somebody accepts."""
+    path, new = state_dir / INFO_NAME, state_dir / f"{INFO_NAME}.new"
+    body = {"pid": os.getpid(), "version": __version__, "started_at": started_at}
+    new.touch(mode=0o600)
+    new.write_bytes(msgspec.json.encode(body) + b"\n")
+    os.replace(new, path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _signals(service: Service) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGTERM, signal.SIGINT)
+    for number in handled:
+        loop.add_signal_handler(number, service.stop_asked)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _configure_log(path: Path | None) -> None:
+    """Warnings of the libraries and our own notes; never a request's content."""
+    handler: logging.Handler
+    if path is None:
+        handler = logging.StreamHandler()
+    else:
+        path.touch(mode=0o600)
+        handler = logging.handlers.RotatingFileHandler(path, maxBytes=1 << 20, backupCount=3)
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    log.setLevel(logging.INFO)
+
+
+def _raise_open_files() -> None:
+    """Every sandbox and every client is a descriptor or two; 1024 are soon gone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

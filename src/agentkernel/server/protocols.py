@@ -1,0 +1,129 @@
+"""uvicorn's protocols with what it leaves to others: who is there, how much, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import socket
+import struct
+from functools import partial
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from agentkernel.server.problems import RequestError, problem_bytes
+
+MAX_CONNECTIONS: Final = 2048
+MAX_HEADER_BYTES: Final = 64 << 10
+HEADER_SECONDS: Final = 30.0
+KEEP_ALIVE_SECONDS: Final = 75
+
+log = logging.getLogger("agentkernel.server")
+
+
+def peer_uid(fd: int) -> int:
+    """The uid of the process that connected, as the kernel wrote it down then."""
+    sock = socket.socket(fileno=fd)
+    try:
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    finally:
+        sock.detach()
+    _, uid, _ = struct.unpack("iII", credentials)
+    return int(uid)
+
+
+def hung_up(transport: asyncio.Transport) -> bool:
+    """True if the other end is gone, also while nothing is read from it."""
+    if transport.is_closing():
+        return True
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)  # POLLHUP is always told
+    return bool(poll.poll(0))
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """A connection of our own uid, whose headers are bounded in size and time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._header_bytes: int | None = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refused = False
+        super().connection_made(transport)
+        uid = peer_uid(transport.get_extra_info("socket").fileno())
+        if uid != os.getuid():
+            log.warning("a process of uid %d was turned away", uid)
+            self._refuse()
+        elif len(self.connections) > MAX_CONNECTIONS:
+            log.warning("%d connections are open: one was turned away", len(self.connections))
+            self._refuse()
+        else:
+            self._expect_headers()
+
+    def _refuse(self) -> None:
+        self._refused = True
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_done()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused or self.transport.is_closing():
+            return
+        if self._header_bytes is not None:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._header_bytes is not None and self._header_bytes > MAX_HEADER_BYTES:
+            self._give_up(RequestError(431, f"headers have at most {MAX_HEADER_BYTES >> 10} KiB"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"]["hung_up"] = partial(hung_up, self.transport)
+        if self._header_bytes is None:
+            self._header_bytes = 0
+            self._expect_headers()
+
+    def on_headers_complete(self) -> None:
+        self._headers_done()
+        super().on_headers_complete()
+
+    def _expect_headers(self) -> None:
+        self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+
+    def _headers_done(self) -> None:
+        self._header_bytes = None
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._give_up(RequestError(408, f"no request came within {HEADER_SECONDS:g} s"))
+
+    def send_400_response(self, msg: str) -> None:
+        self._give_up(RequestError(400, "this is not HTTP/1.1"))
+
+    def _give_up(self, error: RequestError) -> None:
+        """The last answer of this connection, unless one is under way."""
+        self._headers_done()
+        self._refused = True
+        if self.cycle is None or self.cycle.response_complete:
+            status, body = problem_bytes(error)
+            head = [b"HTTP/1.1 %d Error" % status, b"content-type: application/problem+json"]
+            head += [name + b": " + value for name, value in self.server_state.default_headers]
+            head += [b"content-length: %d" % len(body), b"connection: close", b"", body]
+            self.transport.write(b"\r\n".join(head))
+        self.transport.close()
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Made by HttpProtocol for a connection it has let in."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        scope: Any = getattr(self, "scope", None)
+        if scope is not None:  # None: it was no proper handshake
+            scope["state"]["hung_up"] = partial(hung_up, self.transport)

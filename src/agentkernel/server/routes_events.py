@@ -1,0 +1,112 @@
+"""Events over HTTP: a stream that a client takes up again where it broke off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute
+
+from agentkernel.errors import InvalidInputError, NotFoundError
+from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.kernel.store import EventRecord
+from agentkernel.server.app import Service, route, service_of
+from agentkernel.server.problems import encode, ending, problem, read_query
+
+PING_SECONDS: Final = 15.0
+_PAGE: Final = 200
+
+
+class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+    sandbox: str | None = None
+
+
+async def _events(request: Request) -> Response:
+    service = service_of(request)
+    query = read_query(request, _Query)
+    filters: dict[str, Any] = {"limit": _PAGE}
+    if query.sandbox is not None:
+        filters["sandbox_id"] = await _sandbox_id(service, query.sandbox)
+    after = _last_seen(request, query.after)
+    if after is None:
+        after = (await service.kernel.events(0, limit=1)).newest
+    with service.stream():
+        pass  # one too many is still an answer here
+    return StreamingResponse(
+        _follow(service, after, filters),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _sandbox_id(service: Service, id: str) -> str:
+    """Events outlive their sandbox: an id that is not known any more still has some."""
+    try:
+        return (await service.kernel.get(id, owner=LOCAL_OWNER)).id
+    except NotFoundError:
+        return id
+
+
+def _last_seen(request: Request, after: int | None) -> int | None:
+    last = request.headers.get("last-event-id")
+    if not last:
+        return after
+    if not (last.isascii() and last.isdigit() and len(last) < 19):
+        raise InvalidInputError("Last-Event-ID is a number")
+    return int(last)
+
+
+async def _follow(
+    service: Service, after: int, filters: dict[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    with service.stream():
+        yield b": ready\n\n"
+        end = asyncio.ensure_future(service.stopping.wait())
+        try:
+            while not end.done():
+                page = await service.kernel.events(after, **filters)
+                if page.gap:
+                    body = {"oldest": page.oldest, "newest": page.newest}
+                    yield b"event: gap\ndata: " + encode(body) + b"\n\n"
+                for record in page.records:
+                    yield _event(record)
+                more = len(page.records) == _PAGE
+                after = page.next
+                if not more and not await _news(service, after, end):
+                    yield b": ping\n\n"
+            yield b"event: error\ndata: " + encode(problem(ending())) + b"\n\n"
+        finally:
+            end.cancel()
+
+
+async def _news(service: Service, after: int, end: asyncio.Future[Any]) -> bool:
+    """True as soon as there is something newer, or the daemon ends; False when it is time to show
+    that we are still here."""
+    news = asyncio.ensure_future(service.kernel.wait_for_events(after))
+    try:
+        done, _ = await asyncio.wait(
+            (news, end), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        return bool(done)
+    finally:
+        news.cancel()
+
+
+def _event(record: EventRecord) -> bytes:
+    body = {
+        "seq": record.seq,
+        "at": record.at,
+        "kind": record.kind,
+        "sandbox_id": record.sandbox_id,
+        "body": record.body,
+    }
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, record.kind.encode(), encode(body))
+
+
+ROUTES: list[BaseRoute] = [route("GET", "/v1/events", _events)]

@@ -1,0 +1,87 @@
+"""Jobs over HTTP: started, listed, shown, attached to, signalled."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from agentkernel.errors import InvalidInputError
+from agentkernel.guest.protocol import Channel
+from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.server.app import route, service_of
+from agentkernel.server.bodies import Command, Signal, job_body
+from agentkernel.server.problems import json_response, read_body, read_query
+from agentkernel.server.streams import Frames, websocket
+
+Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class _Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    stdout_offset: Offset = 0
+    stderr_offset: Offset = 0
+
+
+async def _start(request: Request) -> Response:
+    body = await read_body(request, Command)
+    if body.pty is not None:
+        raise InvalidInputError("a job has no terminal", hint="use a stream")
+    job = await service_of(request).kernel.jobs.start(
+        request.path_params["id"], body.words(), body.options(), owner=LOCAL_OWNER
+    )
+    return json_response(job_body(job), 201)
+
+
+async def _list(request: Request) -> Response:
+    jobs = await service_of(request).kernel.jobs.list(request.path_params["id"], owner=LOCAL_OWNER)
+    return json_response({"jobs": [job_body(job) for job in jobs]})
+
+
+async def _show(request: Request) -> Response:
+    job = await service_of(request).kernel.jobs.get(request.path_params["job"], owner=LOCAL_OWNER)
+    return json_response(job_body(job))
+
+
+async def _signal(request: Request) -> Response:
+    body = await read_body(request, Signal)
+    jobs, id = service_of(request).kernel.jobs, request.path_params["job"]
+    if (body.signal is None) == (not body.kill):
+        raise InvalidInputError("there is either signal or kill")
+    if body.signal is not None:
+        await jobs.signal(id, body.signal, owner=LOCAL_OWNER)
+    else:
+        await jobs.kill(id, owner=LOCAL_OWNER)
+    return Response(status_code=204)
+
+
+async def _attach(socket: WebSocket, frames: Frames) -> None:
+    kernel, id = service_of(socket).kernel, socket.path_params["job"]
+    query = read_query(socket, _Offsets)
+    job = await kernel.jobs.get(id, owner=LOCAL_OWNER)
+    async with kernel.jobs.attach(
+        id,
+        owner=LOCAL_OWNER,
+        stdout_offset=query.stdout_offset,
+        stderr_offset=query.stderr_offset,
+    ) as process:
+        await frames.carry(
+            process,
+            stdin=bool(job.options.get("stdin")),
+            offsets={Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset},
+        )
+        status = await kernel.judge(job.sandbox_id, process.status, owner=LOCAL_OWNER)
+    await frames.exit(status)
+
+
+ROUTES: list[BaseRoute] = [
+    route("POST", "/v1/sandboxes/{id}/jobs", _start),
+    route("GET", "/v1/sandboxes/{id}/jobs", _list),
+    route("GET", "/v1/jobs/{job}", _show),
+    route("POST", "/v1/jobs/{job}/signal", _signal),
+    WebSocketRoute("/v1/jobs/{job}/attach", websocket(_attach)),
+]

@@ -1,0 +1,120 @@
+"""Sandboxes over HTTP: made, listed, shown, started, stopped, extended, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from agentkernel.errors import ConflictError, InvalidInputError, SandboxUnavailableError
+from agentkernel.ids import new_id
+from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.kernel.store import Idempotency
+from agentkernel.server.app import route, service_of
+from agentkernel.server.bodies import Extend, NewSandbox, Stop, sandbox_body
+from agentkernel.server.problems import json_response, read_body, read_query
+
+
+class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: list[str] = []
+    state: list[str] = []
+    after: Annotated[int, Meta(ge=0)] | None = None
+    limit: int = 100
+
+
+async def _create(request: Request) -> Response:
+    service = service_of(request)
+    body = await read_body(request, NewSandbox)
+    id = new_id()
+    record = await service.kernel.create(
+        body,
+        name=body.name,
+        owner=LOCAL_OWNER,
+        labels=body.labels,
+        ttl_seconds=body.ttl_seconds,
+        idle_seconds=body.idle_seconds,
+        on_ttl=body.on_ttl,
+        on_idle=body.on_idle,
+        idempotency=_idempotency(request, body),
+        id=id,
+    )
+    return json_response(sandbox_body(record), 201 if record.id == id else 200)
+
+
+def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 256:
+        raise InvalidInputError("an Idempotency-Key has 1 to 256 characters")
+    same = msgspec.json.encode(body, order="deterministic")
+    return Idempotency(key=key, fingerprint=hashlib.sha256(same).hexdigest())
+
+
+async def _list(request: Request) -> Response:
+    query = read_query(request, _Listing)
+    labels = {}
+    for entry in query.label:
+        name, equals, value = entry.partition("=")
+        if not name or not equals:
+            raise InvalidInputError(f"{entry!r} is not a label such as team=web")
+        labels[name] = value
+    page = await service_of(request).kernel.list(
+        owner=LOCAL_OWNER, labels=labels, states=query.state, after=query.after, limit=query.limit
+    )
+    return json_response(
+        {"sandboxes": [sandbox_body(record) for record in page.records], "next": page.next}
+    )
+
+
+async def _show(request: Request) -> Response:
+    kernel, id = service_of(request).kernel, request.path_params["id"]
+    record = await kernel.get(id, owner=LOCAL_OWNER)
+    body: dict[str, Any] = sandbox_body(record)
+    with contextlib.suppress(ConflictError, SandboxUnavailableError):
+        body["effective"] = await kernel.effective(record.id, owner=LOCAL_OWNER)
+    return json_response(body)
+
+
+async def _start(request: Request) -> Response:
+    kernel = service_of(request).kernel
+    record = await kernel.start(request.path_params["id"], owner=LOCAL_OWNER)
+    return json_response(sandbox_body(record))
+
+
+async def _stop(request: Request) -> Response:
+    body = await read_body(request, Stop)
+    record = await service_of(request).kernel.stop(
+        request.path_params["id"], owner=LOCAL_OWNER, grace_seconds=body.grace_seconds
+    )
+    return json_response(sandbox_body(record))
+
+
+async def _extend(request: Request) -> Response:
+    body = await read_body(request, Extend)
+    record = await service_of(request).kernel.extend(
+        request.path_params["id"], body.ttl_seconds, owner=LOCAL_OWNER
+    )
+    return json_response(sandbox_body(record))
+
+
+async def _remove(request: Request) -> Response:
+    await service_of(request).kernel.remove(request.path_params["id"], owner=LOCAL_OWNER)
+    return Response(status_code=204)
+
+
+ROUTES: list[BaseRoute] = [
+    route("POST", "/v1/sandboxes", _create),
+    route("GET", "/v1/sandboxes", _list),
+    route("GET", "/v1/sandboxes/{id}", _show),
+    route("DELETE", "/v1/sandboxes/{id}", _remove),
+    route("POST", "/v1/sandboxes/{id}/start", _start),
+    route("POST", "/v1/sandboxes/{id}/stop", _stop),
+    route("POST", "/v1/sandboxes/{id}/extend", _extend),
+]

@@ -1,0 +1,24 @@
+"""The blocking client is what the generator makes of the other one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "src" / "agentkernel" / "client"
+
+
+def test_generated_code_is_up_to_date() -> None:
+    tool = ROOT / "tools" / "generate_sync_client.py"
+    command = [sys.executable, str(tool), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, f"run tools/generate_sync_client.py:\n{done.stdout}"
+
+
+def test_nothing_of_asyncio_is_left_in_it() -> None:
+    for path in (CLIENT / "_sync").glob("*.py"):
+        lines = path.read_text().splitlines()[1:]
+        left = [line for line in lines if "async" in line.lower() or "await" in line]
+        assert not left, f"{path}: {left}"
