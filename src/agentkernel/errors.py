@@ -245,5 +245,5 @@ def all_error_types() -> list[type[AgentKernelError]]:
     """The closed list, root first, for the docs and the test that compares them."""
     found: list[type[AgentKernelError]] = [AgentKernelError]
     for kind in found:
-        found.extend(kind.__subclasses__())
+        found.extend(sub for sub in kind.__subclasses__() if sub.__module__ == __name__)
     return found
