@@ -128,9 +128,21 @@ def test_fork_bomb(boot: Boot, compile_: Compile, limit: int) -> None:
     assert host.output("echo fine") == "fine\n"
 
 
+TICKER = """
+#include <unistd.h>
+int main(void) {
+    for (;;) {
+        if (write(1, "tick\\n", 5) != 5) return 1;
+        usleep(50000);
+    }
+}
+"""
+
+
 def test_a_runner_that_is_never_where_one_looks(boot: Boot, compile_: Compile) -> None:
     host = boot(ids="range" if os.getuid() == 0 else "single", nproc=100).connect()
-    bystander = host.exec("while :; do echo tick; sleep 0.05; done")
+    # Not a shell: that one would have to fork, and end when the runners leave it no room to.
+    bystander = host.exec(str(compile_("ticker", TICKER)))
     host.started(bystander)
     runner = compile_("runner", RUNNER)
     stream = host.exec(f"{runner} & {runner} & {runner} & sleep 300", timeout_ms=300)
