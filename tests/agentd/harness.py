@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 
 HELLO, OPEN, DATA, CREDIT, END, ERROR = range(1, 7)
 IN, OUT, ERR, CONTROL = range(4)
@@ -359,6 +360,9 @@ class Guest:
         command: list[str] | None = None,
         **boot: Any,
     ) -> None:
+        for tool in ("unshare", "mount"):
+            if not shutil.which(tool):
+                pytest.skip(f"{tool} is not installed")
         self.token = secrets.token_bytes(32)
         self.hosts: list[Host] = []
         self.path = directory / f"{secrets.token_hex(4)}.sock"

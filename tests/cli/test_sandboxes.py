@@ -126,7 +126,12 @@ def test_copy_says_what_it_can_not(cli: Cli, box: str, tmp_path: Path) -> None:
 
 def test_follow_waits_for_more(cli: Cli, box: str, daemon_dir: Path) -> None:
     command = [*COMMAND, "sandbox", "logs", "--follow", box]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    # Whoever runs the tests in the background has SIGINT ignored, which a child would keep.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     assert b"sandbox.created" in process.stdout.readline()
     time.sleep(0.5)

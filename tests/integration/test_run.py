@@ -200,7 +200,8 @@ def test_terminal_gets_a_terminal(state_dir: Path) -> None:
     session = TerminalSession("run", "-q", "--", "sh")
     session.send(b"test -t 0 && test -t 1 && echo is''tty\r")
     session.expect(b"istty\r\n")
-    session.send(b"echo wai''ting; sleep 300\r")
+    # Said by the foreground process itself: from then on Ctrl-C is its, not the shell's.
+    session.send(b"sh -c 'echo wai\"\"ting; exec sleep 300'\r")
     session.expect(b"waiting\r\n")
     session.send(b"\x03")  # Ctrl-C goes through the guest's own line discipline
     session.expect(b"^C")

@@ -232,6 +232,8 @@ answer(unshared=unshared, proc=err('mount', b'proc', b'/mnt', b'proc', 0, None),
 
 async def test_sys_shows_the_own_group_only(boxes: dict[str, Box]) -> None:
     """Of /sys there is the sandbox's own control group where it has one, read-only."""
+    if not os.listdir("/sys"):
+        pytest.skip("this machine itself shows nothing at /sys")
     source = """
 names, writable, procs = [], [], set()
 for directory, below, files in os.walk('/sys'):
