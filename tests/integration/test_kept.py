@@ -17,6 +17,8 @@ from agentkernel.guest.processes import GuestProcess, ProcessOptions
 from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.spec import SandboxSpec, expand
 
+COUNT_SLEEPS = "cat /proc/[0-9]*/comm | grep -cx sleep"
+
 
 @pytest.fixture
 def blueprint() -> Blueprint:
@@ -55,9 +57,7 @@ async def test_a_new_owner_finds_it_running(state_dir: Path, blueprint: Blueprin
 
     second = await NativeBackend(state_dir).reattach(blueprint)
     assert second is not None
-    assert (
-        await shell(second, "cat /root/file; cat /proc/[0-9]*/comm | grep -cx sleep") == "kept\n1\n"
-    )
+    assert await shell(second, f"cat /root/file; {COUNT_SLEEPS}") == "kept\n1\n"
     assert second.effective == first.effective
     await second.destroy()
     assert leftovers(state_dir, blueprint.id) == []
@@ -74,7 +74,7 @@ async def test_stop_and_start_keep_the_files(state_dir: Path, blueprint: Bluepri
     assert await backend.reattach(blueprint) is None
 
     again = await backend.start(blueprint)
-    script = "cat /root/file; ls /usr/bin/yes /tmp/file 2>/dev/null; cat /proc/[0-9]*/comm | grep -cx sleep; true"
+    script = f"cat /root/file; ls /usr/bin/yes /tmp/file 2>/dev/null; {COUNT_SLEEPS}; true"
     assert await shell(again, script) == "kept\n0\n"
     await again.stop()
     await backend.remove(blueprint.id)
