@@ -107,6 +107,8 @@ def test_seccomp_of_a_container(tmp_path: Path) -> None:
 def test_id_ranges_can_not_be_kept(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root hands out id ranges")
+    if not shutil.which("mount"):
+        pytest.skip("mount is not installed")
     prefix = [UNSHARE, "--mount", "sh", "-ec",
               "mkdir -p /var/lib/agentkernel; mount -t tmpfs -o ro none /var/lib/agentkernel; "
               'exec "$@"', "sh"]  # fmt: skip
