@@ -105,7 +105,7 @@ class NativeBackend(Backend):
 
     def kept(self) -> list[str]:
         try:
-            return [name for name in os.listdir(self._kept) if not name.startswith(".")]
+            return os.listdir(self._kept)
         except FileNotFoundError:
             return []
 

@@ -72,21 +72,23 @@ class SandboxDirectory:
     @classmethod
     def create(cls, parent: Path, id: str, *, locked: bool) -> SandboxDirectory:
         """A new one. Raises HostError where none can be made."""
-        temporary = parent / f"{_UNFINISHED}{id}"
-        lock = -1
+        path, lock = parent / id, -1
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary.mkdir(mode=0o700)
             if locked:
+                temporary = parent / f"{_UNFINISHED}{id}"
+                temporary.mkdir(mode=0o700)
                 lock = os.open(temporary / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            temporary.rename(parent / id)
+                temporary.rename(path)
+            else:
+                path.mkdir(mode=0o700)
         except OSError as exc:
             raise HostError(
                 f"the state directory can't be written: {exc.filename}: {exc.strerror}",
                 hint="set AGENTKERNEL_STATE_DIR to a directory of yours",
             ) from None
-        return cls(parent / id, lock)
+        return cls(path, lock)
 
     @property
     def upper(self) -> Path:
