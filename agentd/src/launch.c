@@ -130,9 +130,11 @@ static void record_guest(int record_fd, pid_t guest) {
     if (write(record_fd, line, (size_t)n) != n) launch_fail("record", "write");
 }
 
-/* The host side is our parent: without it nobody would ever know of what we make. */
-static void die_with_parent(void) {
+/* The host side is our parent: without it nobody would ever know of what we make. It may have died
+ * before the kernel took note of our wish, hence the second look. */
+static void die_with_parent(pid_t parent) {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) launch_fail("parent", "");
+    if (getppid() != parent) _exit(1);
 }
 
 static void drop_bounding_set(uint64_t keep) {
@@ -229,22 +231,23 @@ static pid_t clone_guest(const struct plan *plan, int listen_fd, int *go_out) {
 }
 
 int launch_main(int argc, char **argv) {
-    if (argc != 6) {
-        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD\n");
+    if (argc != 7) {
+        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD PARENT_PID\n");
         return 2;
     }
     int plan_fd = atoi(argv[2]), listen_fd = atoi(argv[4]), record_fd = atoi(argv[5]);
+    pid_t parent = atoi(argv[6]);
     status_fd = atoi(argv[3]);
     if (fcntl(status_fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(listen_fd, F_SETFD, FD_CLOEXEC) < 0 ||
         fcntl(record_fd, F_SETFD, FD_CLOEXEC) < 0)
         launch_fail("descriptors", "not open");
-    die_with_parent();
+    die_with_parent(parent);
     struct plan plan;
     plan_read(plan_fd, &plan);
     join_cgroups(&plan);
     enter_outer_and_stage(&plan);
     set_up_loopback();
-    die_with_parent(); /* a change of ids has forgotten it */
+    die_with_parent(parent); /* a change of ids has forgotten it */
 
     int go;
     pid_t guest = clone_guest(&plan, listen_fd, &go);

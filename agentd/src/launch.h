@@ -1,6 +1,6 @@
 /* The launcher: makes a sandbox out of a plan and becomes its PID 1.
  *
- *   agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD
+ *   agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD PARENT_PID
  *
  * PLAN_FD holds one MessagePack map (docs/reference/launch-plan.md), written by the host side and
  * trusted. STATUS_FD takes lines: "P <pid>" when the sandbox's first process exists, or

@@ -49,7 +49,7 @@ async def launch(agentd: str, plan: bytes, listener: socket.socket, record: int)
     `record` is a descriptor that gets that pid and its start time before anything of the guest
     runs. Raises LaunchFailure; then nothing of the sandbox is left.
     """
-    pid = await _run(agentd, "launch", plan, listener.fileno(), record)
+    pid = await _run(agentd, "launch", plan, listener.fileno(), record, words=(str(os.getpid()),))
     if not pid:
         raise LaunchFailure("launcher", 0, "ended without a word")
     return pid
@@ -60,7 +60,9 @@ async def remove_upper(agentd: str, plan: bytes) -> None:
     await _run(agentd, "remove", plan)
 
 
-async def _run(agentd: str, verb: str, plan: bytes, *descriptors: int) -> int:
+async def _run(
+    agentd: str, verb: str, plan: bytes, *descriptors: int, words: tuple[str, ...] = ()
+) -> int:
     plan_fd = os.memfd_create("plan", os.MFD_CLOEXEC)
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -68,7 +70,7 @@ async def _run(agentd: str, verb: str, plan: bytes, *descriptors: int) -> int:
         os.lseek(plan_fd, 0, os.SEEK_SET)
         os.set_blocking(write_end, True)
         launcher = subprocess.Popen(  # noqa: ASYNC220 (vfork and exec: 1 ms)
-            [agentd, verb, *(str(fd) for fd in (plan_fd, write_end, *descriptors))],
+            [agentd, verb, *(str(fd) for fd in (plan_fd, write_end, *descriptors)), *words],
             pass_fds=(plan_fd, write_end, *descriptors),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
