@@ -18,7 +18,6 @@ from agentkernel.security.profiles import Limits, security_profile
 
 MINIMUM_MEMORY = 16 << 20
 MINIMUM_DISK = 1 << 20
-UNBOUNDED = "unlimited"
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
