@@ -194,6 +194,7 @@ class Rivals:
             "--root", str(self._place / "podman"),
             "--runroot", str(self._place / "podman-run"),
             "--cgroup-manager", "cgroupfs",
+            "--runtime", shutil.which("runc", path="/usr/sbin:/usr/bin") or "crun",
         ]  # fmt: skip
         self._import(words)
         self.podman = words
