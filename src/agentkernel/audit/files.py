@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from agentkernel.audit.entries import MAX_LINE_BYTES, Entry, Head, decode_line, split_hash
+from agentkernel.audit.entries import MAX_LINE_BYTES, Head, decode_line, split_hash
 from agentkernel.errors import StateError
 
 DIRECTORY: Final = "audit"
@@ -57,15 +57,6 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
                 rest = b""
         if rest:
             yield offset + len(rest), rest
-
-
-def entries_of(path: Path) -> list[tuple[bytes, Entry]]:
-    """All that can be read of a file, for people to look at: nothing is checked."""
-    found = []
-    for _, line in read_lines(path):
-        if line.endswith(b"\n") and (entry := decode_line(line)) is not None:
-            found.append((line, entry))
-    return found
 
 
 def last_line(path: Path) -> tuple[Head | None, int, bytes]:

@@ -78,9 +78,8 @@ def text(value: str) -> str:
 def words(argv: Sequence[str]) -> list[str]:
     """A command line; the word after an option such as `--password` is a secret too."""
     kept: list[str] = []
-    room = MAX_TOTAL
+    room, patience = MAX_TOTAL, 4 * _WINDOW
     before = ""
-    # Each by itself: a list may hold anything, and joining it could be long.
     for word in argv[:MAX_WORDS]:
         shown = text(word)
         if before and _OPTION.fullmatch(before) and not word.startswith("-"):
@@ -89,7 +88,8 @@ def words(argv: Sequence[str]) -> list[str]:
             shown = shown.partition(":")[0][:64] + ":" + MARK
         before = word if len(word) <= 80 and word.startswith("-") else ""
         room -= len(shown)
-        if room < 0:
+        patience -= min(len(word), _WINDOW)
+        if room < 0 or patience < 0:
             kept.append(CUT)
             return kept
         kept.append(shown)

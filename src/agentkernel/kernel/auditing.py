@@ -103,7 +103,7 @@ class _Shows:
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         for name, value in given.items():
-            if value is None or value == "" or value == b"":
+            if value is None or value == "" or value == b"" or value == {}:
                 continue
             if name in _FLAT:
                 shown[name] = _plain(value)
@@ -172,6 +172,8 @@ class AuditedFiles(GuestFiles):
         for key, value in arguments.items():
             if value is not None and value is not False:
                 shown[key] = _plain(os.fsdecode(value) if isinstance(value, bytes) else value)
+        if "mode" in shown:
+            shown["mode"] = f"{arguments['mode']:o}"
         record = self._record
 
         def begin() -> Action:
