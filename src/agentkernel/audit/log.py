@@ -260,8 +260,10 @@ class AuditLog:
         """Removes the oldest files. That is a line before it is done: what is gone by it can be
         told from what somebody took away."""
         files = log_files(self.directory)
-        sizes = [path.stat().st_size for path in files]
-        room = self._retention.keep_bytes - self._retention.file_bytes
+        # A file is as long as its size and the rest of a line.
+        most = self._retention.file_bytes
+        sizes = [min(most, path.stat().st_size) for path in files]
+        room = self._retention.keep_bytes - most
         goes = 0
         while goes < len(files) - 1 and sum(sizes[goes:-1]) > room:
             goes += 1
