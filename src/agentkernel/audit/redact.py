@@ -49,13 +49,14 @@ _SECRETS: Final = re.compile(
       )
     | (?<![\w-])eyJ[\w-]{{8,}}\.[\w-]{{8,}}(?:\.[\w-]*)?
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 # Without any of these in it a text needs no closer look.
 _HINTS: Final = (
     "pass", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "signature", "://",
     "bearer", "basic", "digest", "negotiate", "-u", "sk-", "k_live_", "k_test_", "gh", "_pat_",
-    "glpat", "xox", "kia", "asia", "abia", "acca", "aiza", "npm_", "pypi-", "hf_", "dop_", "sg.", "eyj",
+    "glpat", "xox", "kia", "asia", "abia", "acca", "aiza", "npm_", "pypi-", "hf_", "dop_", "sg.",
+    "eyj",
 )  # fmt: skip
 _OPTION: Final = re.compile(rf"--?[\w-]{{0,32}}?(?i:{_NAMES})[\w-]{{0,32}}", re.ASCII)
 _USER_OPTIONS: Final = frozenset({"-u", "--user", "--proxy-user"})
