@@ -26,7 +26,7 @@ arguments themselves.
 - The exit status is 0, or the command's own where one is run; 2 for arguments that are wrong, 125
   for any error of ours, with one line on stderr that says why.
 - A sandbox is called by its name or its id.
-- All but `run`, `info` and `setup` talk to the daemon of the state directory
+- All but `run`, `info`, `setup` and `audit` talk to the daemon of the state directory
   (`AGENTKERNEL_STATE_DIR`, see [state](state.md)) and start it when none runs.
 """
 

@@ -17,7 +17,7 @@ MAX_LINES = 600
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("ids", "outcomes", "places"),
-    ("security",),
+    ("security", "audit"),
     ("guest",),
     ("images",),
     ("backends",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import time
 from typing import Literal
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
@@ -32,6 +33,26 @@ def duration(text: str) -> float:
     if not match or float(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30, 90s or 5m")
     return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def moment(text: str) -> float:
+    """`2h` (ago) or `2026-01-31T12:00` (here): a time in Unix seconds."""
+    if match := _TIME.match(text.strip()):
+        return time.time() - float(match[1]) * _SECONDS[match[2].lower()]
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2h or 2026-01-31T12:00"
+        ) from None
+
+
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
 
 
 def environment_entry(text: str) -> tuple[str, str]:

@@ -23,12 +23,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentkernel.audit.log import Retention
+from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.auditing import AuditedFiles, open_trail
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -55,12 +58,18 @@ class Kernel:
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
-        self, state_dir: Path | None = None, *, admission: Admission | None = None
+        self,
+        state_dir: Path | None = None,
+        *,
+        admission: Admission | None = None,
+        audit: Retention | None = None,
     ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
+        self._audit = audit
+        self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
@@ -69,15 +78,21 @@ class Kernel:
     async def __aenter__(self) -> Kernel:
         self._lock.acquire()
         try:
-            self._store = await Store.open(self.state_dir / "state.db")
+            self.trail = open_trail(self.state_dir, self._audit)
         except BaseException:
             self._lock.release()
             raise
-        self.jobs = Jobs(self._store, self._find)
+        try:
+            self._store = await Store.open(self.state_dir / "state.db")
+        except BaseException:
+            self.trail.close()
+            self._lock.release()
+            raise
+        self.jobs = Jobs(self._store, self._find, self.trail)
         self._reaper = Reaper(self)
         try:
             await self.backends.collect_garbage()
-            self._live = await reconcile(self._store, self.backends)
+            self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
         except BaseException:
             await self._close()
@@ -101,10 +116,12 @@ class Kernel:
                 live.sandbox.channel.close()
         self._live.clear()
         await self._store.close()
+        self.trail.close()
         self._lock.release()
 
     # -- life -----------------------------------------------------------------------------------
 
+    @audited("sandbox.create")
     async def create(
         self,
         spec: SandboxSpec,
@@ -132,6 +149,7 @@ class Kernel:
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
+        self.trail.found(blueprint.id, name)
         now = time.time()
         inserted = await self._store.insert_sandbox(
             SandboxRecord(
@@ -177,6 +195,7 @@ class Kernel:
                 pass
         return await self._store.get_sandbox(record.id)
 
+    @audited("sandbox.start")
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
         """Runs a stopped sandbox again. One that runs is left as it is."""
         record, live = await self._find(id, owner)
@@ -191,6 +210,7 @@ class Kernel:
             live.sandbox = await self.backends[record.backend].start(_blueprint(record))
             return await self._running(record, "sandbox.started")
 
+    @audited("sandbox.stop")
     async def stop(
         self,
         id: str,
@@ -219,6 +239,7 @@ class Kernel:
                 events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
             )
 
+    @audited("sandbox.remove")
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
@@ -234,6 +255,7 @@ class Kernel:
             )
             self._live.pop(record.id, None)
 
+    @audited("sandbox.extend")
     async def extend(
         self, id: str, ttl_seconds: float, *, owner: str | None = None
     ) -> SandboxRecord:
@@ -296,6 +318,7 @@ class Kernel:
 
     # -- commands -------------------------------------------------------------------------------
 
+    @audited("exec")
     @contextlib.asynccontextmanager
     async def exec(
         self,
@@ -314,6 +337,7 @@ class Kernel:
             finally:
                 process.release()
 
+    @audited("exec")
     async def run(
         self,
         id: str,
@@ -344,14 +368,15 @@ class Kernel:
     @contextlib.asynccontextmanager
     async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
         """The files of a running sandbox, which is in use for as long as the block lasts."""
-        _, live = await self._find(id, owner)
+        record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            yield GuestFiles(sandbox.channel)
+            yield AuditedFiles(sandbox.channel, self.trail, record)
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)
+        self.trail.found(record.id, record.name)
         return record, self._live.setdefault(record.id, Live(record.id))
 
     @property
