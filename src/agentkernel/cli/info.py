@@ -8,12 +8,14 @@ import json
 import sys
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.cli import project
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.values import printable
 from agentkernel.kernel.runs import Runs
 
 
 def main(options: argparse.Namespace) -> int:
+    project.apply(options)
     sandbox = asyncio.run(_make(options))
     if options.json:
         lines = [

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.notices import tell_version
 from agentkernel.cli.outcome import OURS
@@ -44,6 +45,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace, transport: Transport) -> int:
+    project.apply(options)
     sandbox = Sandbox.create(
         name=options.name,
         kept=not options.ephemeral,

@@ -157,16 +157,16 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
-        "--image", default="host", metavar="IMAGE",
+        "--image", metavar="IMAGE",
         help="`host` (this machine's programs, the default) or a directory with a root file system",
     )  # fmt: skip
     group.add_argument(
-        "--profile", default="moderate", choices=("permissive", "moderate", "restrictive"),
+        "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", default="root", help="root (default), user, or a number")
+    group.add_argument("--user", help="root (default), user, or a number")
     group.add_argument(
-        "--toolchains", default="host", choices=("host", "none"),
+        "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
     )  # fmt: skip
     group.add_argument("--memory", type=size_value, metavar="SIZE", help="such as 512M or 2G")
@@ -178,8 +178,17 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
     group.add_argument(
-        "--nested-userns", action="store_true", help="let the sandbox make user namespaces (weaker)"
-    )
+        "--nested-userns", action="store_true", default=None,
+        help="let the sandbox make user namespaces (weaker)",
+    )  # fmt: skip
+    add_config_option(parser)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", metavar="FILE",
+        help="the project's file (default: agentkernel.toml here or above); `none`: no such file",
+    )  # fmt: skip
 
 
 def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) -> None:

@@ -48,6 +48,7 @@ from agentkernel.kernel.store import (
 )
 
 LOCAL_OWNER = "local"
+OUTPUT_BYTES = 16 << 20
 AtEnd = Literal["stop", "remove"]
 
 
@@ -141,6 +142,7 @@ class Kernel:
                 blueprint=msgspec.to_builtins(blueprint),
                 env=spec.env,
                 labels=dict(labels or {}),
+                config=None if spec.config is None else msgspec.to_builtins(spec.config),
                 ephemeral=spec.ephemeral,
                 created_at=now,
                 updated_at=now,
@@ -306,7 +308,7 @@ class Kernel:
         """A command for as long as the block lasts; leaving it early ends the command."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            process = start_command(sandbox, argv, _with_env(options, record))
+            process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
                 yield process
             finally:
@@ -320,13 +322,17 @@ class Kernel:
         *,
         owner: str | None = None,
         stdin: bytes = b"",
-        output_bytes: int = 16 << 20,
+        output_bytes: int | None = None,
     ) -> ExecResult:
-        """A command to its end, with what it wrote."""
+        """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
             return await run_command(
-                sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
+                sandbox,
+                argv,
+                _with_defaults(options, record),
+                stdin=stdin,
+                output_bytes=_output_bytes(record) if output_bytes is None else output_bytes,
             )
 
     async def judge(
@@ -364,9 +370,19 @@ def _blueprint(record: SandboxRecord) -> Blueprint:
     return msgspec.convert(record.blueprint, Blueprint)
 
 
-def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+    """What the sandbox says of its commands, where the caller says nothing."""
     options = options or ProcessOptions()
-    return msgspec.structs.replace(options, env={**record.env, **options.env})
+    seconds = options.timeout_seconds
+    if seconds is None:
+        seconds = record.blueprint.get("limits", {}).get("exec_timeout")
+    return msgspec.structs.replace(
+        options, env={**record.env, **options.env}, timeout_seconds=seconds
+    )
+
+
+def _output_bytes(record: SandboxRecord) -> int:
+    return int(record.blueprint.get("limits", {}).get("output_bytes", OUTPUT_BYTES))
 
 
 def _event(record: SandboxRecord, kind: str, **body: Any) -> NewEvent:

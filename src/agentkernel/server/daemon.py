@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 from agentkernel import __version__
 from agentkernel.errors import HostError
+from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.problems import version_header
@@ -52,7 +53,7 @@ def run(state_dir: Path, *, ready: Callable[[], None], log_to_file: bool = False
 
 
 async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
-    async with Kernel(state_dir) as kernel:
+    async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel)
         with _listening(state_dir) as listener, _signals(service):
             server = HttpServer(service, listener)
