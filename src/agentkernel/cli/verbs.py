@@ -31,13 +31,11 @@ def _verb(verbs: Any, name: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_exec(commands: Any, exits: str) -> None:
+def add_exec(commands: Any) -> None:
     run = commands.add_parser(
         "exec",
         help="run a command in a sandbox that is there",
         description="Runs CMD in the sandbox NAME (or id), with this terminal's input and output.",
-        epilog=exits,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_process_options(run)
     run.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
@@ -125,7 +123,10 @@ def add_job(commands: Any) -> None:
     )
     logs.add_argument("-f", "--follow", action="store_true", help="to its end")
     logs.add_argument("job", metavar="JOB")
-    _add_attach_options(verbs.add_parser("attach", help="as `agentkernel attach`"))
+    attach = verbs.add_parser(
+        "attach", help="as `agentkernel attach`", description="As `agentkernel attach`."
+    )
+    _add_attach_options(attach)
     kill = _verb(verbs, "kill", "end a job with all it started")
     kill.add_argument("-s", "--signal", help="only send this signal, such as TERM")
     kill.add_argument("job", metavar="JOB")

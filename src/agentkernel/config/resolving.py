@@ -85,7 +85,7 @@ def resolve(
         if not name.startswith("daemon."):
             settings.setdefault(name, _of_profile(name, limits, settings))
     return Resolved(
-        settings=settings,
+        settings={name: settings[name] for name in KEYS if name in settings},
         env=_merged("env", files, flag_env or {}),
         labels=_merged("labels", files, flag_labels or {}),
     )

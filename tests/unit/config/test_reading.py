@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentkernel.config.reading import MAX_BYTES, parse, read_file
 from agentkernel.config.schema import KEYS, LATER, HostVariable
 from agentkernel.errors import AgentKernelError, HostError, InvalidInputError, NotFoundError
+from agentkernel.kernel.admission import Admission
 
 from .conftest import Write
 
@@ -103,6 +104,15 @@ def test_what_is_wrong_is_named(
         assert f"agentkernel.toml:{line}: " in error.message
     if hint is not None:
         assert error.hint == hint
+
+
+def test_the_daemon_takes_the_users_bounds(user: Write, home: Path) -> None:
+    assert Admission.of_user() == Admission()
+    user('[daemon]\nmax_sandboxes = 5\nmemory_floor = "1G"\n')
+    assert Admission.of_user() == Admission(max_sandboxes=5, memory_floor_bytes=1 << 30)
+    (home / ".config/agentkernel/config.toml").write_text("[daemon]\nmax = 5\n")
+    with pytest.raises(InvalidInputError):
+        Admission.of_user()
 
 
 @pytest.mark.parametrize("section", LATER)
