@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +75,43 @@ def test_in_bash(program: Path, tmp_path: Path, cli: Cli) -> None:
     assert in_bash(program, tmp_path, "exec", "compl") == ["completed"]
     assert in_bash(program, tmp_path, "sandbox", "stop", "completed", "compl") == []
     cli("sandbox", "remove", "completed")
+
+
+def test_at_the_keyboard(program: Path, tmp_path: Path, daemon_dir: Path) -> None:
+    """An interactive bash on a terminal: letters, then the tab key."""
+    ours, theirs = pty.openpty()
+    bash = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, start_new_session=True,
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PS1": "READY ",
+             "TERM": "dumb", "INPUTRC": "/dev/null", "HISTFILE": ""},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+
+    def until(wanted: bytes) -> None:
+        nonlocal seen
+        deadline = time.monotonic() + 40
+        while wanted not in seen:
+            assert select.select([ours], [], [], max(0, deadline - time.monotonic()))[0], seen
+            seen += os.read(ours, 65536)
+        seen = seen.rpartition(wanted)[2]
+
+    try:
+        until(b"READY ")
+        os.write(ours, b"source <(agentkernel completion bash); echo LOAD''ED\n")
+        until(b"LOADED")
+        until(b"READY ")
+        os.write(ours, b"agentkernel conf\t")
+        until(b"agentkernel config ")
+        os.write(ours, b"ch\t")
+        until(b"check ")
+        os.write(ours, b"\x15exit\n")
+        assert bash.wait(timeout=40) == 0
+    finally:
+        bash.kill()
+        bash.wait()
+        os.close(ours)
 
 
 def test_no_daemon_is_started_for_it(

@@ -8,12 +8,15 @@ PROJECT_NAME = "agentkernel.toml"
 NONE = "none"
 
 
+def home_directory() -> str:
+    return os.path.realpath(os.environ.get("HOME") or os.path.expanduser("~"))
+
+
 def user_file() -> str:
     """The user's config file, there or not."""
     base = os.environ.get("XDG_CONFIG_HOME")
     if not base or not os.path.isabs(base):
-        home = os.environ.get("HOME") or os.path.expanduser("~")
-        base = os.path.join(home, ".config")
+        base = os.path.join(home_directory(), ".config")
     return os.path.join(base, "agentkernel", "config.toml")
 
 
@@ -37,7 +40,7 @@ def project_file(start: str | None = None) -> str | None:
 
 
 def _top(here: str) -> str:
-    home = os.path.realpath(os.environ.get("HOME") or "/nonexistent")
+    home = home_directory()
     directory = here
     while True:
         if directory == home or os.path.lexists(os.path.join(directory, ".git")):

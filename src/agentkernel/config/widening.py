@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agentkernel.config.finding import home_directory
 from agentkernel.config.reading import ConfigFile
 from agentkernel.config.resolving import Resolved, Setting, is_below, resolve
 from agentkernel.config.schema import PROFILES, UNLIMITED, HostVariable
@@ -80,8 +81,7 @@ def _image_widens(now: Setting, before: Setting, project: ConfigFile) -> str | N
         return "it shows this machine's programs"
     if not now.value.startswith("/"):
         return "it comes from elsewhere"
-    home = os.path.realpath(os.environ.get("HOME") or "/")
-    top = project.directory
+    home, top = home_directory(), project.directory
     if top == home or is_below(home, top):
         return "the file stands in or above your home, so nothing in there is the project's"
     return None if is_below(now.value, top) else f"it is not below {top}"

@@ -116,8 +116,8 @@ def _subuids() -> Finding:
         "subordinate ids",
         "warn",
         "this user has none, or newuidmap is missing: a sandbox has one uid only",
-        "install uidmap, and `sudo usermod --add-subuids 100000-165535 --add-subgids "
-        "100000-165535 $USER`",
+        "install uidmap, and give 65536 ids that nobody has, such as `sudo usermod --add-subuids "
+        "100000-165535 --add-subgids 100000-165535 $USER`",
     )
 
 
@@ -128,7 +128,7 @@ def _control_groups(probe: NativeProbe) -> Finding:
     missing = [name for name in LIMITING if name not in ours]
     held = next((line for line in probe.effective if line.what == "memory"), None)
     detail = f"{version}; ours: {', '.join(ours) or 'none'}"
-    if held is not None:
+    if held is not None and not hierarchy.reason:
         detail += f"; memory {held.value} in the sandbox: {held.enforced_by}"
     if not missing:
         return Finding("control groups", "ok", detail)
