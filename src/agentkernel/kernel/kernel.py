@@ -51,6 +51,7 @@ from agentkernel.kernel.store import (
 )
 
 LOCAL_OWNER = "local"
+OUTPUT_BYTES = 16 << 20
 AtEnd = Literal["stop", "remove"]
 
 
@@ -160,6 +161,7 @@ class Kernel:
                 blueprint=msgspec.to_builtins(blueprint),
                 env=spec.env,
                 labels=dict(labels or {}),
+                config=None if spec.config is None else msgspec.to_builtins(spec.config),
                 ephemeral=spec.ephemeral,
                 created_at=now,
                 updated_at=now,
@@ -331,7 +333,7 @@ class Kernel:
         """A command for as long as the block lasts; leaving it early ends the command."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            process = start_command(sandbox, argv, _with_env(options, record))
+            process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
                 yield process
             finally:
@@ -346,13 +348,17 @@ class Kernel:
         *,
         owner: str | None = None,
         stdin: bytes = b"",
-        output_bytes: int = 16 << 20,
+        output_bytes: int | None = None,
     ) -> ExecResult:
-        """A command to its end, with what it wrote."""
+        """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
             return await run_command(
-                sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
+                sandbox,
+                argv,
+                _with_defaults(options, record),
+                stdin=stdin,
+                output_bytes=_output_bytes(record) if output_bytes is None else output_bytes,
             )
 
     async def judge(
@@ -391,9 +397,19 @@ def _blueprint(record: SandboxRecord) -> Blueprint:
     return msgspec.convert(record.blueprint, Blueprint)
 
 
-def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+    """What the sandbox says of its commands, where the caller says nothing."""
     options = options or ProcessOptions()
-    return msgspec.structs.replace(options, env={**record.env, **options.env})
+    seconds = options.timeout_seconds
+    if seconds is None:
+        seconds = record.blueprint.get("limits", {}).get("exec_timeout")
+    return msgspec.structs.replace(
+        options, env={**record.env, **options.env}, timeout_seconds=seconds
+    )
+
+
+def _output_bytes(record: SandboxRecord) -> int:
+    return int(record.blueprint.get("limits", {}).get("output_bytes", OUTPUT_BYTES))
 
 
 def _words(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from agentkernel import __version__
 from agentkernel.audit.entries import Actor
 from agentkernel.audit.trail import acting
 from agentkernel.errors import HostError, PolicyDeniedError
+from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.problems import version_header
@@ -66,7 +67,7 @@ async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
 
 
 async def _serve(state_dir: Path, ready: Callable[[], None]) -> None:
-    async with Kernel(state_dir) as kernel:
+    async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel)
         with _listening(state_dir) as listener, _signals(service):
             server = HttpServer(service, listener)
