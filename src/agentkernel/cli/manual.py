@@ -105,7 +105,7 @@ agentkernel trust --remove ~/src/project/agentkernel.toml""",
     "doctor": "agentkernel doctor --json",
     "audit": """\
 agentkernel audit --since 2h --sandbox work
-agentkernel audit --head > head-kept-elsewhere
+agentkernel audit --head
 agentkernel audit --verify --against HEAD""",
     "completion": """\
 agentkernel completion bash
