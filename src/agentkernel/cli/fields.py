@@ -26,6 +26,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "disk_bytes": None if unlimited else options.disk,
         "unlimited_disk": unlimited,
         "nofile": options.nofile,
+        "best_effort": options.best_effort,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

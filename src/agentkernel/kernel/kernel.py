@@ -23,13 +23,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
+from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.reaper import Reaper
@@ -206,17 +207,18 @@ class Kernel:
             return msgspec.structs.replace(record, state="stopped")
         async with live.changing:
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.stop(grace_seconds)
+            usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
             lost = await self._store.mark_jobs_lost(record.id)
             live.running_jobs.clear()
+            body = {"reason": reason, "lost_jobs": len(lost), "usage": msgspec.to_builtins(usage)}
+            known = msgspec.structs.replace(Known.of(record), usage=usage)
             return await self._store.update_sandbox(
                 record.id,
                 state="stopped",
-                handle=None,
+                handle=known.handle(),
                 expires_at=None,
                 error=None,
-                events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+                events=[event_of(record, "sandbox.stopped", **body)],
             )
 
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
@@ -226,11 +228,11 @@ class Kernel:
         async with live.changing:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.destroy()
+            usage = await end_counted(sandbox, lambda it: it.destroy()) or Known.of(record).usage
             await backend.remove(record.id)
+            body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
             await self._store.remove_sandbox(
-                record.id, events=[event_of(record, "sandbox.removed", reason=reason)]
+                record.id, events=[event_of(record, "sandbox.removed", **body)]
             )
             self._live.pop(record.id, None)
 
@@ -249,10 +251,13 @@ class Kernel:
 
     async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
         now = time.time()
-        self._live[record.id].touch()
+        live = self._live[record.id]
+        live.touch()
+        known = Known(effective=live.sandbox.effective if live.sandbox else ())
         record = await self._store.update_sandbox(
             record.id,
             state="running",
+            handle=known.handle(),
             started_at=now,
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
@@ -279,11 +284,12 @@ class Kernel:
             owner, labels=labels, states=states, after=after, limit=limit
         )
 
-    async def effective(self, id: str, *, owner: str | None = None) -> tuple[EffectiveLine, ...]:
-        """What holds in a running sandbox, and what enforces it."""
-        _, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            return sandbox.effective
+    async def known(self, id: str, *, owner: str | None = None) -> Known:
+        """What holds in it, what enforces that, and what it has used: now, or in its last run."""
+        record, live = await self._find(id, owner)
+        if live.sandbox is None:
+            return Known.of(record)
+        return Known(effective=live.sandbox.effective, usage=await live.sandbox.usage())
 
     async def events(self, after: int = 0, **filters: Any) -> EventPage:
         return await self._store.events(after, **filters)
@@ -327,9 +333,11 @@ class Kernel:
         """A command to its end, with what it wrote."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            return await run_command(
+            result = await run_command(
                 sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
             )
+            self.look_at_limits(live, result.status)
+            return result
 
     async def judge(
         self, id: str, status: ExitStatus | None, *, owner: str | None = None
@@ -338,6 +346,7 @@ class Kernel:
         with contextlib.suppress(NotFoundError):
             _, live = await self._find(id, owner)
             if live.sandbox:
+                self.look_at_limits(live, status)
                 return judge(live.sandbox, status)
         return status or ExitStatus(outcome=Outcome.LOST)
 
@@ -353,6 +362,11 @@ class Kernel:
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)
         return record, self._live.setdefault(record.id, Live(record.id))
+
+    def look_at_limits(self, live: Live, status: ExitStatus | None = None) -> None:
+        """Tells of limits that the sandbox has met, if it has."""
+        if live.sandbox and (events := live.meter.events(live.sandbox, status)):
+            self._store.post_events(events)
 
     @property
     def live(self) -> Mapping[str, Live]:
