@@ -87,6 +87,10 @@ class Hierarchy:
             self.base = self._root
         else:
             self.base = self._scope()
+        if self.base is None and self._own == "/":
+            self._reason = f"{self._root} is read-only, as in a container"
+            self._remedy = "start the container with a writable one, for example --privileged"
+            return
         if self.base is None:
             self._reason = "the control group of this session is not this user's to divide"
             self._remedy = (
@@ -162,10 +166,14 @@ def _make_room(group: Path) -> None:
             return
         for pid in pids:
             try:
-                (leaf / "cgroup.procs").write_text(pid)
+                _move(pid, leaf)
             except OSError as exc:
                 if exc.errno != errno.ESRCH:
                     raise
+
+
+def _move(pid: str, group: Path) -> None:
+    (group / "cgroup.procs").write_text(pid)
 
 
 def _words(path: Path) -> list[str]:
