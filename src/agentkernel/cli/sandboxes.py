@@ -90,7 +90,8 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     if options.json:
         print(json.dumps(raw))
         return 0
-    lines = [(key, _plain(value)) for key, value in raw.items() if key not in ("effective",)]
+    hidden = ("effective", "notices")  # the lines below say the same
+    lines = [(key, _plain(value)) for key, value in raw.items() if key not in hidden]
     for line in raw.get("effective", ()):
         by = f"  [{line['enforced_by']}]" if line.get("enforced_by") else ""
         lines.append((line["what"], f"{line['value']}{by}"))

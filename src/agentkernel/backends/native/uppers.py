@@ -29,7 +29,7 @@ _MKFS_SECONDS = 60.0
 # and packages are many small files; nothing written that need not be.
 _MKFS_WORDS = (
     *("-t", "ext4", "-q", "-F", "-b", "4096", "-m", "0", "-i", "8192"),
-    *("-E", "lazy_itable_init=1,nodiscard"),
+    *("-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard"),
 )
 _UNMOUNT_SECONDS = 30.0
 
