@@ -179,9 +179,14 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pids", type=int, metavar="N", help="most processes and threads")
     group.add_argument(
         "--disk", type=size_or_unlimited, metavar="SIZE",
-        help="most bytes of files, which are in memory then; `unlimited`: files are on disk",
+        help="most bytes of files, in memory, or in an image file if they are kept; "
+        "`unlimited`: on disk, without a bound",
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
+    group.add_argument(
+        "--best-effort", action="store_true", default=None,
+        help="make it also if a limit asked for can't be enforced here; `info` says which",
+    )  # fmt: skip
     group.add_argument(
         "--nested-userns", action="store_true", default=None,
         help="let the sandbox make user namespaces (weaker)",
