@@ -26,6 +26,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `explicit` names the limits somebody asked for: one of those that can't be enforced fails the
     create (UnenforceableError); another is reported in `Sandbox.effective` and left. `owned`: the
     sandbox ends with the process that made it; any other outlives it and can be found again.
+    `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool
     hostname: str
     profile: str
+    host_env: dict[str, str] = {}
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ class Sandbox(Protocol):
 
     id: str
     channel: GuestChannel
+    blueprint: Blueprint
 
     @property
     def root(self) -> RootFilesystem:

@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 from agentkernel import __version__
 from agentkernel.cli import verbs
 from agentkernel.cli.outcome import BROKEN_PIPE, INTERRUPTED, OURS
+from agentkernel.cli.values import duration
 from agentkernel.errors import AgentKernelError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 _EXITS = """\
 exit status of run, exec and attach:
@@ -29,7 +33,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="agentkernel",
         description="Run untrusted code in a sandbox on this machine.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=verbs.Help,
     )
     parser.add_argument("--version", action="version", version=f"agentkernel {__version__}")
     commands = parser.add_subparsers(
@@ -49,10 +53,13 @@ def _add_run(commands: Any) -> None:
         "the sandbox. It has no network, and of this machine it sees /usr and the toolchains on "
         "your PATH, read-only.",
         epilog=_EXITS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=verbs.Help,
     )
     verbs.add_sandbox_options(run)
     verbs.add_process_options(run)
+    run.add_argument(
+        "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
+    )
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from typing import Literal
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Literal
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\Z", re.IGNORECASE)
@@ -54,4 +57,4 @@ def label_entry(text: str) -> tuple[str, str]:
 
 def printable(text: str) -> str:
     """No control character of a guest's (or a file name's) making reaches the terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import os
 
 from agentkernel.cli.values import (
     duration,
@@ -13,11 +13,33 @@ from agentkernel.cli.values import (
     size_value,
 )
 
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
+
 STATES = ("creating", "running", "stopped", "removing", "error")
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """argparse makes one for each argument that is added, and looks for the width each time."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width())
+
+
+def _width() -> int:
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return int(os.environ["COLUMNS"]) - 2
+    try:
+        return os.get_terminal_size(1).columns - 2
+    except OSError:
+        return 78
+
+
 def _group(commands: Any, name: str, about: str) -> Any:
-    parser = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    parser = commands.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}.", formatter_class=Help
+    )
     return parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, prog=f"agentkernel {name}"
     )
@@ -37,7 +59,7 @@ def add_exec(commands: Any, exits: str) -> None:
         help="run a command in a sandbox that is there",
         description="Runs CMD in the sandbox NAME (or id), with this terminal's input and output.",
         epilog=exits,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add_process_options(run)
     run.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
@@ -190,6 +212,11 @@ def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) ->
     )  # fmt: skip
     group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
     group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
+    about = "what is delivered" if tty else "what is kept, the newest (default: 64M)"
+    group.add_argument(
+        "--output", type=size_value, metavar="SIZE",
+        help=f"{about} of each of stdout and stderr; the rest is counted",
+    )  # fmt: skip
     if not tty:
         return
     choice = group.add_mutually_exclusive_group()

@@ -23,6 +23,8 @@ class Live:
         self.id = id
         self.sandbox: Sandbox | None = None
         self.changing = asyncio.Lock()
+        # Why its making failed, for those who wait for it.
+        self.failure: BaseException | None = None
         self.running_jobs: set[str] = set()
         self._users = 0
         self._last_use = time.monotonic()

@@ -24,7 +24,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What a sandbox is to be. None: as the profile says.
 
     `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
-    ends; any other keeps its files on disk over stop and start.
+    ends; any other keeps its files on disk over stop and start. `host_env` is what of the user's
+    environment says which toolchains the `host` image shows; without it, this process's own.
     """
 
     image: str = "host"
@@ -40,6 +41,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     nofile: int | None = None
     ephemeral: bool = True
     env: dict[str, str] = {}
+    host_env: dict[str, str] = {}
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -70,6 +72,7 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         owned=owned,
         hostname="sandbox",
         profile=profile.name,
+        host_env=spec.host_env,
     )
 
 

@@ -16,22 +16,25 @@ from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
 
-OUTPUT_BYTES: Final = 16 << 20
 MAX_OUTPUT_BYTES: Final = 64 << 20
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 OutputBytes = Annotated[int, Meta(ge=0, le=MAX_OUTPUT_BYTES)]
+StreamBytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Size = Annotated[int, Meta(ge=1, le=65535)]
 AtEnd = Literal["stop", "remove"]
 
 
 class NewSandbox(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It stays until somebody removes it, so it keeps its files unless told not to."""
+
     name: str | None = None
     labels: dict[str, str] = {}
     ttl_seconds: Seconds | None = None
     idle_seconds: Seconds | None = None
-    on_ttl: AtEnd = "stop"
-    on_idle: AtEnd = "stop"
+    on_ttl: AtEnd | None = None
+    on_idle: AtEnd | None = None
+    ephemeral: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +69,7 @@ class Command(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: bool = False
     pty: tuple[Size, Size] | None = None
+    output_bytes: StreamBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -85,7 +89,7 @@ class Exec(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -105,7 +109,8 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_seconds: Seconds | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
+    ttl_seconds: Seconds | None = None
 
     def words(self) -> list[str]:
         return command_words(self.argv, self.shell)
@@ -120,6 +125,7 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RunStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spec: SandboxSpec = SandboxSpec()
     command: Command
+    ttl_seconds: Seconds | None = None
 
 
 class MakeDirectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -219,6 +225,7 @@ def status_body(status: ExitStatus | dict[str, Any]) -> dict[str, Any]:
     for name in ("errno", "stage"):
         if body.get(name) is None:
             body.pop(name, None)
+    body["truncated"] = body["dropped_bytes"] > 0
     return body
 
 

@@ -28,7 +28,7 @@ from agentkernel.errors import HostError
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.problems import version_header
-from agentkernel.server.protocols import KEEP_ALIVE_SECONDS, HttpProtocol, WebSocketProtocol
+from agentkernel.server.protocols import HttpProtocol, WebSocketProtocol
 
 SOCKET_NAME: Final = "api.sock"
 INFO_NAME: Final = "daemon.json"
@@ -89,7 +89,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=service.bounds.keep_alive_seconds,
         )
         self._config.load()
         self._state = ServerState()
@@ -102,7 +102,9 @@ class HttpServer:
         )
 
     def _protocol(self) -> HttpProtocol:
-        return HttpProtocol(config=self._config, server_state=self._state, app_state={})
+        return HttpProtocol(
+            self._service.bounds, config=self._config, server_state=self._state, app_state={}
+        )
 
     async def stop(self) -> None:
         """Takes no one in, lets everyone finish or be told, and returns when nothing is under way.
