@@ -151,6 +151,8 @@ class AsyncCommandStream:
             piece = view[start : start + _STDIN_CHUNK]
             while self._must_wait(len(piece)):
                 await self._step(None)
+            if self._over:
+                return  # nobody is left to take it
             self._sent += len(piece)
             await self._send(bytes((STDIN,)) + piece)
 

@@ -152,6 +152,8 @@ class CommandStream:
             piece = view[start : start + _STDIN_CHUNK]
             while self._must_wait(len(piece)):
                 self._step(None)
+            if self._over:
+                return  # nobody is left to take it
             self._sent += len(piece)
             self._send(bytes((STDIN,)) + piece)
 
