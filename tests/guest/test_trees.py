@@ -101,6 +101,15 @@ async def test_limits(files: GuestFiles, tree: Path, tmp_path: Path) -> None:
     await files.download_tree("/w/t", tmp_path / "x", limit_files=9, limit_bytes=1_234_580)
 
 
+async def test_what_came_before_a_failure_is_there(files: GuestFiles, run: Run) -> None:
+    await run("cd /w; head -c 300000 /dev/zero > a; truncate -s 1M b")
+    size = 0
+    with pytest.raises(GuestFileTooLargeError):
+        async for part in files.tree_read("/w", limit_bytes=500_000):
+            size += len(part) if isinstance(part, bytes) else 0
+    assert size == 300_000
+
+
 async def test_a_file_that_changes_keeps_the_stream_whole(files: GuestFiles, run: Run) -> None:
     await run("cd /w; truncate -s 8M a; echo behind > b")
     content: dict[str, int] = {}
