@@ -232,11 +232,11 @@ def _pax_records(body: bytes) -> dict[str, bytes]:
 
 
 def _check_sum(block: bytes) -> None:
-    told = _number(block[148:156])
+    told = block[148:156].strip(b" \0")
     unsigned = sum(block[:148]) + sum(block[156:]) + 8 * 32
     # Some old programs added signed bytes.
     signed = unsigned - 256 * sum(byte > 127 for byte in block[:148] + block[156:])
-    if told not in (unsigned, signed):
+    if told.lstrip(b"0") not in (b"%o" % unsigned, b"%o" % signed):
         raise _bad("a header's checksum is wrong: it is damaged, or compressed, or no tar archive")
 
 
