@@ -100,30 +100,6 @@ def test_logs_of_a_running_job_end_and_attach_leaves_it_running(
     assert cli("job", "kill", "-s", "NOPE", id).returncode == 125
 
 
-def test_copy_both_ways(cli: Cli, box: str, tmp_path: Path) -> None:
-    data = os.urandom(9_000_000)
-    (tmp_path / "in").write_bytes(data)
-    (tmp_path / "in").chmod(0o755)
-    assert cli("sandbox", "cp", str(tmp_path / "in"), f"{box}:/root/").returncode == 0
-    assert cli("exec", box, "--", "sh", "-c", "test -x /root/in; ls /root").stdout == b"in\n"
-    done = cli("sandbox", "cp", f"{box}:/root/in", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out").read_bytes() == data
-    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
-
-
-def test_copy_says_what_it_can_not(cli: Cli, box: str, tmp_path: Path) -> None:
-    for words in ((str(tmp_path), f"{box}:/root"), (f"{box}:/root", str(tmp_path))):
-        done = cli("sandbox", "cp", *words)
-        assert done.returncode == 125
-        assert b"directories can't be copied yet\nhint: " in done.stderr
-    assert b"one of the two" in cli("sandbox", "cp", "a", "b").stderr
-    missing = cli("sandbox", "cp", f"{box}:/no/such", str(tmp_path / "x"))
-    assert missing.returncode == 125
-    assert not list(tmp_path.iterdir())
-    assert cli("sandbox", "cp", str(tmp_path / "none"), f"{box}:/x").returncode == 125
-
-
 def test_follow_waits_for_more(cli: Cli, box: str, daemon_dir: Path) -> None:
     command = [*COMMAND, "sandbox", "logs", "--follow", box]
     # Whoever runs the tests in the background has SIGINT ignored, which a child would keep.

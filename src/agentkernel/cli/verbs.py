@@ -97,9 +97,19 @@ def add_sandbox(commands: Any) -> None:
     extend = _verb(verbs, "extend", "begin a sandbox's time to live anew")
     _one(extend)
     extend.add_argument("ttl", type=duration, metavar="TIME", help="from now, such as 30m or 2h")
-    copy = _verb(verbs, "cp", "copy a file into a sandbox or out of it")
-    copy.add_argument("source", metavar="SOURCE", help="NAME:/path, or a file here")
-    copy.add_argument("target", metavar="TARGET", help="NAME:/path, or a file here")
+    copy = _verb(verbs, "cp", "copy a file or a directory into a sandbox or out of it")
+    copy.description = (
+        "Copies a file or a directory into a sandbox or out of it. A directory that is there takes "
+        "the source in, under its name; one that is not is made, and is the copy. DIR/. stands for "
+        "what is in DIR. Modes, times and links are kept. Inside, everything belongs to --user; "
+        "here to you, less your umask and without setuid bits, and links that lead out of the "
+        "directory are left out. An archive has the sandbox's ids and all links. Each file appears "
+        "whole or not at all; after a failure those that were whole stay."
+    )
+    copy.add_argument("--user", help="with whose rights inside (default: the sandbox's user)")
+    what = "NAME:/path, a path here, or - for a tar archive"
+    copy.add_argument("source", metavar="SOURCE", help=f"{what} (stdin); DIR/. is what is in DIR")
+    copy.add_argument("target", metavar="TARGET", help=f"{what} (stdout)")
     logs = _verb(verbs, "logs", "show what happened to a sandbox")
     logs.add_argument("-f", "--follow", action="store_true", help="wait for more")
     _one(logs)
