@@ -379,7 +379,8 @@ def test_a_run_whose_time_is_over_is_lost(daemon: Daemon) -> None:
 
 def test_a_run_ends_with_a_killed_daemon(own_daemon: Daemon) -> None:
     """Its processes at once; its row and its directory with the next start."""
-    script = "echo ak-4247 > /proc/$$/comm; echo up; read line"
+    # The kernel calls a script's process by the name of its file.
+    script = "cd; printf '#!/bin/sh\\necho up; read line' > ak-4247; chmod +x *; exec ./ak-4247"
     first = {"command": {"shell": script, "stdin": True}}
     frames = own_daemon.stream("/v1/run/stream", first)
     frames.event("started")
