@@ -84,16 +84,29 @@ def test_jobs(cli: Cli, ask: Json, box: str) -> None:
     assert ask("job", "info", id)["id"] == id
 
 
+def test_a_job_that_keeps_little(cli: Cli, ask: Json, box: str) -> None:
+    script = "head -c 3000000 /dev/zero; printf end"
+    started = cli("job", "start", "--output", "100k", box, "--", "sh", "-c", script)
+    job = started.stdout.decode().strip()
+    cli("attach", job)  # to its end
+    info = ask("job", "info", job)
+    assert (info["output_bytes"], info["status"]["truncated"]) == (102_400, True)
+    logs = cli("job", "logs", job).stdout
+    assert logs.endswith(b"end")
+    assert info["status"]["dropped_bytes"] == 3_000_003 - len(logs)
+
+
 def test_logs_of_a_running_job_end_and_attach_leaves_it_running(
     cli: Cli, ask: Json, box: str
 ) -> None:
     id = cli("job", "start", box, "--", "sh", "-c", "echo up; sleep 60").stdout.decode().strip()
-    assert cli("job", "logs", id).stdout == b"up\n"
     process = subprocess.Popen([*COMMAND, "attach", id], stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"up\n"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 130
+    # It has written that, so it is there, and nothing is waited for.
+    assert cli("job", "logs", id).stdout == b"up\n"
     assert ask("job", "info", id)["state"] == "running"
     assert cli("job", "kill", "-s", "TERM", id).returncode == 0
     assert cli("attach", id).returncode == 128 + signal.SIGTERM

@@ -74,8 +74,9 @@ def add_sandbox(commands: Any) -> None:
         help="how long it may have no call, command or job",
     )  # fmt: skip
     ends = ("stop", "remove")
-    life.add_argument("--on-ttl", choices=ends, help="what then becomes of it (default: stop)")
-    life.add_argument("--on-idle", choices=ends, help="what then becomes of it (default: stop)")
+    default = "(default: stop; remove if it is ephemeral)"
+    life.add_argument("--on-ttl", choices=ends, help=f"what then becomes of it {default}")
+    life.add_argument("--on-idle", choices=ends, help=f"what then becomes of it {default}")
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
     create.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -222,10 +223,11 @@ def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) ->
     )  # fmt: skip
     group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
     group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
-    about = "what is delivered" if tty else "what is kept, the newest (default: 64M)"
     group.add_argument(
         "--output", type=size_value, metavar="SIZE",
-        help=f"{about} of each of stdout and stderr; the rest is counted",
+        help="most that is delivered of each of stdout and stderr; the rest is counted (default: "
+        "all, with --json what the profile says)" if tty else
+        "most that is kept of each of stdout and stderr, the newest (default: 64M)",
     )  # fmt: skip
     if not tty:
         return
