@@ -86,6 +86,37 @@ def test_state_on_overlay(tmp_path: Path) -> None:
     assert "AGENTKERNEL_STATE_DIR" in error["hint"]
 
 
+def unfit(prefix: list[str], state: Path) -> dict[str, dict[str, str]]:
+    """What `doctor` finds behind `prefix`, which must be something that fails."""
+    done = subprocess.run(
+        [*prefix, *COMMAND, "doctor", "--json"],
+        capture_output=True, timeout=50, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(state)},
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    return {entry["what"]: entry for entry in json.loads(done.stdout)["findings"]}
+
+
+def test_doctor_names_the_cause(tmp_path: Path) -> None:
+    found = unfit(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+    assert found["native backend"]["state"] == "fail"
+    assert "user.max_user_namespaces=0" in found["native backend"]["detail"]
+    assert "sysctl -w user.max_user_namespaces" in found["native backend"]["hint"]
+    assert "not known" in found["isolation"]["detail"] and "seccomp" not in found
+
+
+def test_doctor_tells_the_state_directory_from_the_rest(tmp_path: Path) -> None:
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    options = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    script = f"mount -t overlay overlay -o userxattr,{options} {tmp_path}/merged"
+    found = unfit(in_namespace(script), tmp_path / "merged" / "state")
+    assert found["native backend"]["state"] == found["seccomp"]["state"] == "ok"
+    assert found["files of sandboxes"]["state"] == "fail"
+    assert "is on overlay" in found["files of sandboxes"]["detail"]
+    assert "AGENTKERNEL_STATE_DIR" in found["files of sandboxes"]["hint"]
+
+
 def test_seccomp_of_a_container(tmp_path: Path) -> None:
     """Our own moderate filter around the command line itself, as a container's would be."""
     script = (

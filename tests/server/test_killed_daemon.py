@@ -193,7 +193,7 @@ def test_after_remove_nothing_is_left(own_daemon: Daemon, ephemeral: bool, kille
         own_daemon.kill()
         own_daemon.start()
     assert own_daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] == 204
-    assert wait_until_gone([footprint]) == []
+    assert wait_until_gone(footprint) == []
 
 
 # -- the host's view ------------------------------------------------------------------------------

@@ -14,19 +14,23 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
     """The fields of a SandboxSpec that the options set."""
     unlimited = options.disk == UNLIMITED
     fields = {
-        "image": _image(options.image),
+        "image": None if options.image is None else _image(options.image),
         "profile": options.profile,
         "user": options.user,
-        "toolchains": options.toolchains == "host",
+        "toolchains": None if options.toolchains is None else options.toolchains == "host",
         "nested_userns": options.nested_userns,
         "backend": options.backend,
         "memory_bytes": options.memory,
         "cpus": options.cpus,
         "pids": options.pids,
         "disk_bytes": None if unlimited else options.disk,
-        "unlimited_disk": unlimited,
+        "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
         "best_effort": options.best_effort,
+        # What only files can say; see `project.apply`.
+        "command_timeout_seconds": getattr(options, "command_timeout", None),
+        "command_output_bytes": getattr(options, "output", None),
+        "config": getattr(options, "origin", None),
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentkernel.backends.base import Sandbox, notices
+from agentkernel.cli import project
 from agentkernel.cli.notices import tell_once
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.outcome import BROKEN_PIPE, TERMINATED, finish, say
@@ -32,6 +33,7 @@ def main(options: argparse.Namespace) -> int:
     argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
     if not argv:
         raise InvalidInputError("no command given", hint="agentkernel run -- CMD ARGS…")
+    project.apply(options)
     try:
         return asyncio.run(_run(options, argv))
     except asyncio.CancelledError:
@@ -52,7 +54,7 @@ async def _run(options: argparse.Namespace, argv: list[str]) -> int:
             _say_once(runs, sandbox)
         process_options = _process_options(options, terminal)
         if options.json:
-            return await _run_to_json(sandbox, argv, process_options)
+            return await _run_to_json(sandbox, argv, process_options, options.output)
         process = start_command(sandbox, argv, process_options)
         code = await _attend(process, terminal)
         status = judge(sandbox, process.status)
@@ -101,9 +103,12 @@ async def _attend(process: GuestProcess, terminal: Terminal | None) -> int | Non
     return None
 
 
-async def _run_to_json(sandbox: Sandbox, argv: list[str], options: ProcessOptions) -> int:
+async def _run_to_json(
+    sandbox: Sandbox, argv: list[str], options: ProcessOptions, output: int | None
+) -> int:
     data = b"" if sys.stdin is None or sys.stdin.isatty() else await asyncio.to_thread(_read_stdin)
-    result = await run_command(sandbox, argv, options, stdin=data)
+    kept = 16 << 20 if output is None else output
+    result = await run_command(sandbox, argv, options, stdin=data, output_bytes=kept)
     print(json.dumps(result_json(result)))
     return 0
 

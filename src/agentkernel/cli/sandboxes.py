@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.notices import tell_once, tell_version
 from agentkernel.cli.outcome import OURS
@@ -45,6 +46,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace, transport: Transport) -> int:
+    project.apply(options)
     sandbox = Sandbox.create(
         name=options.name,
         kept=not options.ephemeral,
@@ -90,8 +92,9 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     if options.json:
         print(json.dumps(raw))
         return 0
-    hidden = ("effective", "notices")  # the lines below say the same
-    lines = [(key, _plain(value)) for key, value in raw.items() if key not in hidden]
+    apart = ("effective", "config", "notices")  # the lines below say the same
+    lines = [(key, _plain(value)) for key, value in raw.items() if key not in apart]
+    lines += _config_lines(raw.get("config"))
     for line in raw.get("effective", ()):
         by = f"  [{line['enforced_by']}]" if line.get("enforced_by") else ""
         lines.append((line["what"], f"{line['value']}{by}"))
@@ -99,6 +102,23 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     for key, value in lines:
         print(f"{printable(key):<{width}}  {printable(value)}")
     return 0
+
+
+def _config_lines(config: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The files it was made from, and what they said."""
+    if config is None:
+        return []
+    lines = [
+        (f"{file['kind']} file", f"{file['path']}  sha256 {file['sha256'][:16]}"
+         + ("" if file["trusted"] else "  (not trusted)"))
+        for file in config["files"]
+    ]  # fmt: skip
+    said = {
+        name: entry["value"]
+        for name, entry in config["values"].items()
+        if entry["from"] in ("project", "user")
+    }
+    return [*lines, ("from files", _plain(said))]
 
 
 def _plain(value: Any) -> str:

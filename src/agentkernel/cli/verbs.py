@@ -31,13 +31,11 @@ def _verb(verbs: Any, name: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_exec(commands: Any, exits: str) -> None:
+def add_exec(commands: Any) -> None:
     run = commands.add_parser(
         "exec",
         help="run a command in a sandbox that is there",
         description="Runs CMD in the sandbox NAME (or id), with this terminal's input and output.",
-        epilog=exits,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_process_options(run)
     run.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
@@ -125,7 +123,10 @@ def add_job(commands: Any) -> None:
     )
     logs.add_argument("-f", "--follow", action="store_true", help="to its end")
     logs.add_argument("job", metavar="JOB")
-    _add_attach_options(verbs.add_parser("attach", help="as `agentkernel attach`"))
+    attach = verbs.add_parser(
+        "attach", help="as `agentkernel attach`", description="As `agentkernel attach`."
+    )
+    _add_attach_options(attach)
     kill = _verb(verbs, "kill", "end a job with all it started")
     kill.add_argument("-s", "--signal", help="only send this signal, such as TERM")
     kill.add_argument("job", metavar="JOB")
@@ -157,20 +158,20 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
-        "--backend", default="native", metavar="NAME",
+        "--backend", metavar="NAME",
         help="the engine: native (default); `setup --check` tells which work here",
     )  # fmt: skip
     group.add_argument(
-        "--image", default="host", metavar="IMAGE",
+        "--image", metavar="IMAGE",
         help="`host` (this machine's programs, the default) or a directory with a root file system",
     )  # fmt: skip
     group.add_argument(
-        "--profile", default="moderate", choices=("permissive", "moderate", "restrictive"),
+        "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", default="root", help="root (default), user, or a number")
+    group.add_argument("--user", help="root (default), user, or a number")
     group.add_argument(
-        "--toolchains", default="host", choices=("host", "none"),
+        "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
     )  # fmt: skip
     group.add_argument("--memory", type=size_value, metavar="SIZE", help="such as 512M or 2G")
@@ -183,12 +184,21 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
     group.add_argument(
-        "--best-effort", action="store_true",
+        "--best-effort", action="store_true", default=None,
         help="make it also if a limit asked for can't be enforced here; `info` says which",
     )  # fmt: skip
     group.add_argument(
-        "--nested-userns", action="store_true", help="let the sandbox make user namespaces (weaker)"
-    )
+        "--nested-userns", action="store_true", default=None,
+        help="let the sandbox make user namespaces (weaker)",
+    )  # fmt: skip
+    add_config_option(parser)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", metavar="FILE",
+        help="the project's file (default: agentkernel.toml here or above); `none`: no such file",
+    )  # fmt: skip
 
 
 def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) -> None:

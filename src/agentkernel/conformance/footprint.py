@@ -18,13 +18,15 @@ import msgspec
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _ID_RANGES = Path("/var/lib/agentkernel/id-ranges")
-_NAMESPACE = re.compile(r"(\w+):\[(\d+)\]")
+_NAMESPACE = re.compile(r"\w+:\[\d+\]")
+# At every place: what stands before an id may look like part of it.
+_ID = re.compile(r"(?=([a-z0-9]{20}))")
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
-    """One sandbox's. `namespaces` are those that are not the machine's own."""
+    """That of one sandbox or many. `namespaces` are those that are not the machine's own."""
 
-    id: str
+    ids: frozenset[str]
     state_dir: Path
     processes: frozenset[tuple[int, str]]
     namespaces: frozenset[str]
@@ -32,10 +34,14 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, id: str, state_dir: Path, first_pids: Iterable[int]) -> Footprint:
         """`first_pids`: processes of the host that everything else inside descends from."""
+        return cls.of_many([id], state_dir, first_pids)
+
+    @classmethod
+    def of_many(cls, ids: Iterable[str], state_dir: Path, first_pids: Iterable[int]) -> Footprint:
         pids = _descendants(first_pids)
         own = _namespaces(os.getpid())
         return cls(
-            id=id,
+            ids=frozenset(ids),
             state_dir=state_dir,
             processes=frozenset((pid, start) for pid in pids if (start := _start_time(pid))),
             namespaces=frozenset().union(*(_namespaces(pid) for pid in pids)) - own,
@@ -47,12 +53,15 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
             *(f"process {pid}" for pid, start in self.processes if _start_time(pid) == start),
             *self._held_namespaces(),
             *self._mounts(),
-            *(f"control group {path}" for path in _directories_named(_CGROUPS, self.id)),
+            *(f"control group {path}" for path in self._groups()),
             *(f"file {path}" for path in self._files()),
-            *(f"socket {line}" for line in _lines("/proc/net/unix") if self.id in line),
+            *(f"socket {line}" for line in _lines("/proc/net/unix") if self._named(line)),
             *(f"loop device {path}" for path in self._loops()),
             *(f"id range {path}" for path in self._ranges()),
         ]
+
+    def _named(self, text: str) -> bool:
+        return not self.ids.isdisjoint(_ID.findall(text))
 
     def _held_namespaces(self) -> Iterator[str]:
         """By a process that is in it, or that has it open."""
@@ -66,31 +75,32 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     def _mounts(self) -> Iterator[str]:
         for pid in _all_pids():
             for line in _lines(f"/proc/{pid}/mountinfo"):
-                if self.id in line:
+                if self._named(line):
                     yield f"mount of process {pid}: {line.strip()}"
 
     def _files(self) -> Iterator[Path]:
         for directory, names, files in os.walk(self.state_dir):
-            for name in (*names, *files):
-                if self.id in name:
-                    yield Path(directory, name)
+            yield from (Path(directory, name) for name in (*names, *files) if self._named(name))
+
+    def _groups(self) -> Iterator[Path]:
+        for directory, names, _ in os.walk(_CGROUPS):
+            yield from (Path(directory, name) for name in names if self._named(name))
 
     def _loops(self) -> Iterator[str]:
         for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-            if any(self.id in line for line in _lines(str(path))):
+            if any(self._named(line) for line in _lines(str(path))):
                 yield str(path)
 
     def _ranges(self) -> Iterator[Path]:
         for path in _ID_RANGES.glob("*"):
-            if any(self.id in line for line in _lines(str(path))):
+            if any(self._named(line) for line in _lines(str(path))):
                 yield path
 
 
-def wait_until_gone(footprints: Iterable[Footprint], seconds: float = 10.0) -> list[str]:
-    """What is left of them when nothing goes away any more; empty as soon as nothing is."""
-    footprints = list(footprints)
+def wait_until_gone(footprint: Footprint, seconds: float = 10.0) -> list[str]:
+    """What is left of it when the time is over; empty as soon as nothing is."""
     deadline = time.monotonic() + seconds
-    while left := [line for one in footprints for line in one.remains()]:
+    while left := footprint.remains():
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
@@ -147,11 +157,6 @@ def _links(directory: str) -> Iterator[str]:
             continue
         if _NAMESPACE.fullmatch(target):
             yield target
-
-
-def _directories_named(root: Path, word: str) -> Iterator[Path]:
-    for directory, names, _ in os.walk(root):
-        yield from (Path(directory, name) for name in names if word in name)
 
 
 def _lines(path: str) -> list[str]:

@@ -23,12 +23,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from agentkernel.audit.log import Retention
+from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.auditing import AuditedFiles, open_trail
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
@@ -49,6 +52,7 @@ from agentkernel.kernel.store import (
 )
 
 LOCAL_OWNER = "local"
+OUTPUT_BYTES = 16 << 20
 AtEnd = Literal["stop", "remove"]
 
 
@@ -56,12 +60,18 @@ class Kernel:
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
-        self, state_dir: Path | None = None, *, admission: Admission | None = None
+        self,
+        state_dir: Path | None = None,
+        *,
+        admission: Admission | None = None,
+        audit: Retention | None = None,
     ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
+        self._audit = audit
+        self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
@@ -70,15 +80,21 @@ class Kernel:
     async def __aenter__(self) -> Kernel:
         self._lock.acquire()
         try:
-            self._store = await Store.open(self.state_dir / "state.db")
+            self.trail = open_trail(self.state_dir, self._audit)
         except BaseException:
             self._lock.release()
             raise
-        self.jobs = Jobs(self._store, self._find)
+        try:
+            self._store = await Store.open(self.state_dir / "state.db")
+        except BaseException:
+            self.trail.close()
+            self._lock.release()
+            raise
+        self.jobs = Jobs(self._store, self._find, self.trail)
         self._reaper = Reaper(self)
         try:
             await self.backends.collect_garbage()
-            self._live = await reconcile(self._store, self.backends)
+            self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
         except BaseException:
             await self._close()
@@ -102,10 +118,12 @@ class Kernel:
                 live.sandbox.channel.close()
         self._live.clear()
         await self._store.close()
+        self.trail.close()
         self._lock.release()
 
     # -- life -----------------------------------------------------------------------------------
 
+    @audited("sandbox.create")
     async def create(
         self,
         spec: SandboxSpec,
@@ -133,6 +151,7 @@ class Kernel:
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
+        self.trail.found(blueprint.id, name)
         now = time.time()
         inserted = await self._store.insert_sandbox(
             SandboxRecord(
@@ -143,6 +162,7 @@ class Kernel:
                 blueprint=msgspec.to_builtins(blueprint),
                 env=spec.env,
                 labels=dict(labels or {}),
+                config=None if spec.config is None else msgspec.to_builtins(spec.config),
                 ephemeral=spec.ephemeral,
                 created_at=now,
                 updated_at=now,
@@ -178,6 +198,7 @@ class Kernel:
                 pass
         return await self._store.get_sandbox(record.id)
 
+    @audited("sandbox.start")
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
         """Runs a stopped sandbox again. One that runs is left as it is."""
         record, live = await self._find(id, owner)
@@ -192,6 +213,7 @@ class Kernel:
             live.sandbox = await self.backends[record.backend].start(_blueprint(record))
             return await self._running(record, "sandbox.started")
 
+    @audited("sandbox.stop")
     async def stop(
         self,
         id: str,
@@ -221,6 +243,7 @@ class Kernel:
                 events=[event_of(record, "sandbox.stopped", **body)],
             )
 
+    @audited("sandbox.remove")
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
@@ -236,6 +259,7 @@ class Kernel:
             )
             self._live.pop(record.id, None)
 
+    @audited("sandbox.extend")
     async def extend(
         self, id: str, ttl_seconds: float, *, owner: str | None = None
     ) -> SandboxRecord:
@@ -302,6 +326,7 @@ class Kernel:
 
     # -- commands -------------------------------------------------------------------------------
 
+    @audited("exec")
     @contextlib.asynccontextmanager
     async def exec(
         self,
@@ -314,12 +339,13 @@ class Kernel:
         """A command for as long as the block lasts; leaving it early ends the command."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            process = start_command(sandbox, argv, _with_env(options, record))
+            process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
                 yield process
             finally:
                 process.release()
 
+    @audited("exec")
     async def run(
         self,
         id: str,
@@ -328,13 +354,17 @@ class Kernel:
         *,
         owner: str | None = None,
         stdin: bytes = b"",
-        output_bytes: int = 16 << 20,
+        output_bytes: int | None = None,
     ) -> ExecResult:
-        """A command to its end, with what it wrote."""
+        """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
             result = await run_command(
-                sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
+                sandbox,
+                argv,
+                _with_defaults(options, record),
+                stdin=stdin,
+                output_bytes=_output_bytes(record) if output_bytes is None else output_bytes,
             )
             self.look_at_limits(live, result.status)
             return result
@@ -353,14 +383,15 @@ class Kernel:
     @contextlib.asynccontextmanager
     async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
         """The files of a running sandbox, which is in use for as long as the block lasts."""
-        _, live = await self._find(id, owner)
+        record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            yield GuestFiles(sandbox.channel)
+            yield AuditedFiles(sandbox.channel, self.trail, record)
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)
+        self.trail.found(record.id, record.name)
         return record, self._live.setdefault(record.id, Live(record.id))
 
     def look_at_limits(self, live: Live, status: ExitStatus | None = None) -> None:
@@ -380,9 +411,19 @@ def _blueprint(record: SandboxRecord) -> Blueprint:
     return msgspec.convert(record.blueprint, Blueprint)
 
 
-def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+    """What the sandbox says of its commands, where the caller says nothing."""
     options = options or ProcessOptions()
-    return msgspec.structs.replace(options, env={**record.env, **options.env})
+    seconds = options.timeout_seconds
+    if seconds is None:
+        seconds = record.blueprint.get("limits", {}).get("exec_timeout")
+    return msgspec.structs.replace(
+        options, env={**record.env, **options.env}, timeout_seconds=seconds
+    )
+
+
+def _output_bytes(record: SandboxRecord) -> int:
+    return int(record.blueprint.get("limits", {}).get("output_bytes", OUTPUT_BYTES))
 
 
 def _words(error: BaseException) -> str:

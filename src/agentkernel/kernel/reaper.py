@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
 from agentkernel.errors import AgentKernelError, NotFoundError
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class Reaper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._watch(), name="reaper")
+        with acting(Actor(door="clock")):
+            self._task = asyncio.create_task(self._watch(), name="reaper")
 
     async def stop(self) -> None:
         if self._task:

@@ -7,8 +7,10 @@ gets stored, so a profile that changes later never widens a sandbox that exists.
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from agentkernel.backends.base import Blueprint
 from agentkernel.backends.registry import DEFAULT_BACKEND
@@ -16,10 +18,36 @@ from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.security.profiles import Limits, security_profile
 
+T = TypeVar("T")
+
 MINIMUM_MEMORY = 16 << 20
 MINIMUM_DISK = 1 << 20
 # A file system of its own has tables and a journal, which count.
 MINIMUM_KEPT_DISK = 16 << 20
+
+
+class ConfigSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration file as it was when the spec was made from it."""
+
+    kind: Literal["project", "user"]
+    path: Annotated[str, Meta(max_length=4096)]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    trusted: bool
+
+
+class ConfigValue(msgspec.Struct, frozen=True, rename={"origin": "from"}):
+    """A resolved value and which of flag, project, user, profile, default it comes from."""
+
+    value: str | int | float | bool
+    origin: str
+
+
+class ConfigOrigin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a spec comes from. Of variables only the names are kept."""
+
+    files: Annotated[list[ConfigSource], Meta(max_length=8)] = []
+    values: Annotated[dict[str, ConfigValue], Meta(max_length=128)] = {}
+    env: Annotated[dict[str, str], Meta(max_length=512)] = {}
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +55,9 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
     ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
-    machine can't enforce is shown as not enforced instead of failing the create.
+    machine can't enforce is shown as not enforced instead of failing the create. `command_…` is
+    for commands whose caller says nothing else. `config`: which files this was read from; kept and
+    shown, not obeyed.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -45,6 +75,9 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     best_effort: bool = False
     ephemeral: bool = True
     env: dict[str, str] = {}
+    command_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    command_output_bytes: Annotated[int, Meta(ge=0, le=64 << 20)] | None = None
+    config: ConfigOrigin | None = None
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -94,8 +127,14 @@ def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
         pids=spec.pids if spec.pids is not None else defaults.pids,
         nofile=spec.nofile if spec.nofile is not None else defaults.nofile,
         disk_bytes=_disk(spec, defaults.disk_bytes, memory),
+        exec_timeout=_or(spec.command_timeout_seconds, defaults.exec_timeout),
+        output_bytes=_or(spec.command_output_bytes, defaults.output_bytes),
     )
     return limits if memory is None else _within(limits, memory)
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def _memory(spec: SandboxSpec, default: int | None) -> int | None:

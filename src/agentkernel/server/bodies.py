@@ -17,7 +17,6 @@ from agentkernel.kernel.insight import Known
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
 
-OUTPUT_BYTES: Final = 16 << 20
 MAX_OUTPUT_BYTES: Final = 64 << 20
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
@@ -86,7 +85,7 @@ class Exec(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -106,7 +105,7 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_seconds: Seconds | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
 
     def words(self) -> list[str]:
         return command_words(self.argv, self.shell)
@@ -199,6 +198,7 @@ def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
         "on_idle": record.on_idle,
         "error": record.error,
         "notices": Known.of(record).notices,
+        "config": record.config,
     }
 
 

@@ -1,0 +1,25 @@
+"""The parser of every verb: what stands by hand in its `--help` is loaded when it is shown."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+class Parser(argparse.ArgumentParser):
+    """Adds the verb's examples, exit status and environment from `manual`, which costs nothing
+    until somebody asks."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*arguments, **options)
+
+    def format_help(self) -> str:
+        from agentkernel.cli.manual import epilog_of, wrapped
+
+        shown = (self.description, self.epilog)
+        self.description, self.epilog = wrapped(self.description), epilog_of(self)
+        try:
+            return super().format_help()
+        finally:
+            self.description, self.epilog = shown
