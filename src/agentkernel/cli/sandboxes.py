@@ -92,7 +92,7 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     if options.json:
         print(json.dumps(raw))
         return 0
-    apart = ("effective", "config", "notices")  # the lines below say the same
+    apart = ("effective", "notices", "config")  # the lines below say the same
     lines = [(key, _plain(value)) for key, value in raw.items() if key not in apart]
     lines += _config_lines(raw.get("config"))
     for line in raw.get("effective", ()):

@@ -55,8 +55,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
     ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
-    machine can't enforce is shown as not enforced instead of failing the create. `command_…` is
-    for commands whose caller says nothing else. `config`: which files this was read from; kept and
+    machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
+    commands whose caller says nothing else. `config`: which files this was read from; kept and
     shown, not obeyed.
     """
 

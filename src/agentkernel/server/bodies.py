@@ -197,8 +197,8 @@ def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
         "on_ttl": record.on_ttl,
         "on_idle": record.on_idle,
         "error": record.error,
-        "notices": Known.of(record).notices,
         "config": record.config,
+        "notices": Known.of(record).notices,
     }
 
 
