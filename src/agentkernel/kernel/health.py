@@ -124,24 +124,20 @@ def _subuids() -> Finding:
 def _control_groups(probe: NativeProbe) -> Finding:
     hierarchy = Hierarchy()
     version = "version 2" if hierarchy.unified else "version 1 or hybrid"
-    ours = [name for name in LIMITING if name in hierarchy.parents]
-    missing = [name for name in LIMITING if name not in ours]
-    held = next((line for line in probe.effective if line.what == "memory"), None)
+    missing = {name: why for name in LIMITING if any(why := hierarchy.why_not(name))}
+    ours = [name for name in LIMITING if name not in missing]
     detail = f"{version}; ours: {', '.join(ours) or 'none'}"
-    if ours and held is not None:
+    held = next((line for line in probe.effective if line.what == "memory"), None)
+    if held is not None and "memory" in ours:
         detail += f"; memory {held.value} in the sandbox: {held.enforced_by}"
     if not missing:
         return Finding("control groups", "ok", detail)
     if not ours and hierarchy.unified and delegation.is_possible():
         how = "this user's systemd gives the daemon a scope to make them in"
         return Finding("control groups", "ok", f"{version}; {how}")
-    reason, remedy = hierarchy.why_not(missing[0])
-    return Finding(
-        "control groups",
-        "warn",
-        f"{detail}; {reason}",
-        f"limits of memory and cpus need them: {remedy}",
-    )
+    reasons = "; ".join(dict.fromkeys(reason for reason, _ in missing.values()))
+    remedies = "; ".join(dict.fromkeys(remedy for _, remedy in missing.values()))
+    return Finding("control groups", "warn", f"{detail}; {reasons}", remedies)
 
 
 def agentd() -> Finding:
