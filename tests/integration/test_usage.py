@@ -89,6 +89,20 @@ async def test_out_of_memory_is_an_outcome_and_an_event(kernel: Kernel) -> None:
     assert direct.status.outcome is Outcome.EXITED, "control: what needs no memory goes on"
 
 
+async def test_a_job_that_ran_out_of_memory_is_judged_once(kernel: Kernel) -> None:
+    """Whoever is attached and whoever asks later hear the same."""
+    id = await make(kernel, memory_bytes=128 * MIB)
+    job = await kernel.jobs.start(id, ["tail", "/dev/zero"])
+    async with kernel.jobs.attach(job.id) as process:
+        while await process.output() is not None:
+            pass
+    assert (await kernel.jobs.outcome(job)).outcome is Outcome.OOM
+    (ended,) = await events(kernel, "job.ended")
+    assert ended["outcome"] == "oom" and ended["usage"]["cpu_seconds"] > 0
+    status = (await kernel.jobs.get(job.id)).status
+    assert status is not None and status["outcome"] == "oom"
+
+
 async def test_the_same_with_more_memory(kernel: Kernel) -> None:
     """Control."""
     id = await make(kernel, memory_bytes=2048 * MIB)
