@@ -36,6 +36,19 @@ def test_the_example() -> None:
         Sandbox.connect(id)
 
 
+def test_usage_and_notices(sandbox: Sandbox) -> None:
+    assert sandbox.info.usage is None, "nobody asked yet"
+    done = sandbox.exec("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 12345")
+    assert done.cpu_seconds is not None and done.cpu_seconds > 0
+    assert done.output_bytes == 6
+    info = sandbox.refresh()
+    assert info.usage is not None and info.usage["cpu_seconds"] > 0
+    with Sandbox.create(cpus=0.5, best_effort=True) as other:
+        lines = {line["what"]: line["enforced_by"] for line in other.refresh().raw["effective"]}
+        held = not lines["cpus"].startswith("not enforced")
+        assert held != any(notice.startswith("cpus 0.5 is not") for notice in other.info.notices)
+
+
 def test_argv_is_not_for_a_shell(sandbox: Sandbox) -> None:
     assert sandbox.exec(["echo", "$HOME", "a b"]).stdout == "$HOME a b\n"
 

@@ -49,7 +49,9 @@ def test_a_whole_life(daemon: Daemon) -> None:
     assert status == 200 and longer["expires_at"] > made["expires_at"] + 3000
     status, stopped = daemon.request("POST", "/v1/sandboxes/life/stop", {"grace_seconds": 0})
     assert (status, stopped["state"]) == (200, "stopped")
-    assert "effective" not in daemon.request("GET", "/v1/sandboxes/life")[1]
+    known = daemon.request("GET", "/v1/sandboxes/life")[1]
+    assert known["effective"] == shown["effective"], "what held in its last run"
+    assert known["usage"]["cpu_seconds"] >= shown["usage"]["cpu_seconds"] > 0
     status, body = daemon.request("POST", "/v1/sandboxes/life/exec", {"argv": ["true"]})
     assert (status, body["code"]) == (409, "conflict")
     status, started = daemon.request("POST", "/v1/sandboxes/life/start")

@@ -97,7 +97,11 @@ class Chunk(NamedTuple):
 
 
 class SandboxInfo(NamedTuple):
-    """A sandbox as the daemon sees it; `raw` is the whole answer."""
+    """A sandbox as the daemon sees it; `raw` is the whole answer.
+
+    `notices` are sentences about limits it should have and has not. `usage` is there once asked for
+    by `connect` or `refresh`: what it used since it was started last.
+    """
 
     id: str
     name: str | None
@@ -107,6 +111,8 @@ class SandboxInfo(NamedTuple):
     created_at: float
     expires_at: float | None
     error: str | None
+    notices: list[str]
+    usage: dict[str, Any] | None
     raw: dict[str, Any]
 
     @classmethod
@@ -120,6 +126,8 @@ class SandboxInfo(NamedTuple):
             created_at=body.get("created_at", 0.0),
             expires_at=body.get("expires_at"),
             error=body.get("error"),
+            notices=body.get("notices") or [],
+            usage=body.get("usage"),
             raw=body,
         )
 
