@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from . import image as images
 from . import machine as machines
-from . import tree
+from . import results, tree
+from .agreed import SCENARIOS
+from .scenarios import Lab, run_all
 
 FAILURE = 125
 
@@ -37,6 +40,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--timeout", type=float, default=600, help="seconds for the command")
     run.add_argument("command", nargs="+")
     run.set_defaults(action=run_command)
+    test = verbs.add_parser("test", help="run the agreed set, or parts of it")
+    names = [scenario.name for scenario in SCENARIOS]
+    test.add_argument("--report", type=Path, metavar="FILE", help="write a page with the results")
+    test.add_argument("-k", dest="keyword", help="pytest's -k, for the scenarios that are tests")
+    # argparse does not check a default of several words against `choices`.
+    test.add_argument("scenario", nargs="*", metavar="SCENARIO", help=", ".join(names))
+    test.set_defaults(action=run_tests)
     return top
 
 
@@ -57,3 +67,23 @@ def run_command(options: argparse.Namespace) -> int:
     if result.timed_out:
         print(f"vm: not finished after {options.timeout:.0f} s", file=sys.stderr)
     return result.status
+
+
+def run_tests(options: argparse.Namespace) -> int:
+    by_name = {scenario.name: scenario for scenario in SCENARIOS}
+    if unknown := set(options.scenario) - set(by_name):
+        print(f"vm: no scenario {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [by_name[name] for name in options.scenario or by_name]
+    image = images.get(options.suite)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="vm-") as scratch:
+        disk = Path(scratch) / "tree.ext4"
+        tree.make_disk(disk, options.suite)
+        found, about = run_all(Lab(image, Path(scratch), disk), chosen, options.keyword)
+    text = results.page(found, about, time.monotonic() - started)
+    if options.report:
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        options.report.write_text(text)
+    print(f"\n{text}")
+    return 0 if all(result.good for result in found) else 1

@@ -8,20 +8,27 @@ Used on both sides: only the standard library.
 from __future__ import annotations
 
 import struct
-from typing import IO
+from typing import Protocol
 
 HELLO, REQUEST, STDOUT, STDERR, DONE = range(5)
 _HEADER = struct.Struct(">BI")
 _LONGEST = 1 << 20
 
 
-def send(stream: IO[bytes], kind: int, body: bytes) -> None:
+class Stream(Protocol):
+    """An unbuffered file or socket."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+    def write(self, data: memoryview, /) -> int | None: ...
+
+
+def send(stream: Stream, kind: int, body: bytes) -> None:
     data = memoryview(_HEADER.pack(kind, len(body)) + body)
     while data:
         data = data[stream.write(data) or 0 :]
 
 
-def receive(stream: IO[bytes]) -> tuple[int, bytes]:
+def receive(stream: Stream) -> tuple[int, bytes]:
     """The next frame. EOFError if the other side is gone."""
     kind, length = _HEADER.unpack(_exactly(stream, _HEADER.size))
     if length > _LONGEST:
@@ -29,7 +36,7 @@ def receive(stream: IO[bytes]) -> tuple[int, bytes]:
     return kind, _exactly(stream, length)
 
 
-def _exactly(stream: IO[bytes], count: int) -> bytes:
+def _exactly(stream: Stream, count: int) -> bytes:
     parts = []
     while count:
         part = stream.read(count)

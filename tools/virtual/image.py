@@ -2,12 +2,14 @@
 
     ~/.cache/agentkernel/vm/<suite>-<key>/   root.ext4  kernel  initramfs  about.json
 
-The key is made of everything that goes in; a change of it makes a new image and removes the old.
+The key is made of everything that goes in; a change of it makes a new image. The three newest of a
+suite are kept: several worktrees may use one cache.
 Making one needs root and mmdebstrap; using one needs neither.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +37,14 @@ PACKAGES = (
 )  # fmt: skip
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 DISK_BYTES = 8 << 30
+KEPT_IMAGES = 3
 # Nothing that these do is wanted in a machine without a network that lives for minutes.
 MASKED = (
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer",
     "e2scrub_reap.service", "fstrim.timer", "getty@tty1.service", "serial-getty@ttyS0.service",
     "systemd-tmpfiles-clean.timer", "systemd-networkd.service", "systemd-timesyncd.service",
-    "apparmor.service", "modprobe@drm.service", "systemd-journal-flush.service", "systemd-update-utmp.service",
+    "systemd-journal-flush.service", "systemd-update-utmp.service",
+    "apparmor.service", "modprobe@drm.service", "modprobe@dm_mod.service",
     "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "dev-hugepages.mount",
 )  # fmt: skip
 AGENT = "usr/local/lib/agentkernel-vm"
@@ -55,7 +61,12 @@ KillMode=process
 [Install]
 WantedBy=multi-user.target
 """
-START = f"import sys\nsys.path.insert(0, '/{AGENT}')\nimport agent\nagent.main()\n"
+START = f"""import sys
+sys.path.insert(0, "/{AGENT}")
+from virtual.guest import agent
+agent.main()
+"""
+INSIDE = ("__init__.py", "frames.py", "guest/agent.py")
 FSTAB = "/dev/vda / ext4 noatime 0 0\n/dev/vdb /srv/agentkernel ext4 noatime,nofail 0 0\n"
 USERS = {"tester": 1000, "delegated": 1001}
 
@@ -98,8 +109,8 @@ def requirements() -> list[str]:
 def key(suite: str) -> str:
     """Of everything that shapes the image, except the day's state of the archives."""
     digest = hashlib.sha256(json.dumps([suite, PACKAGES, requirements()]).encode())
-    for path in (Path(__file__), HERE / "initramfs.py", HERE / "frames.py", HERE / "guest/agent.py"):
-        digest.update(path.read_bytes())
+    for name in ("image.py", "initramfs.py", *INSIDE):
+        digest.update((HERE / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -116,14 +127,26 @@ def get(suite: str, *, rebuild: bool = False) -> Image:
             raise ImageProblem(f"{tool} is missing: install it (mmdebstrap, e2fsprogs)")
     cache.mkdir(parents=True, exist_ok=True)
     print(f"vm: making {image.folder.name} (some minutes, once)", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="making-", dir=cache) as scratch:
+    with _locked(cache), tempfile.TemporaryDirectory(prefix="making-", dir=cache) as scratch:
+        if image.folder.is_dir() and not rebuild:
+            return image  # made by somebody else meanwhile
         fresh = Path(scratch) / "image"
         fresh.mkdir()
         _make(suite, Path(scratch) / "root", fresh)
-        for old in cache.glob(f"{suite}-*"):
-            shutil.rmtree(old)
+        if image.folder.is_dir():
+            shutil.rmtree(image.folder)
         fresh.rename(image.folder)
+        by_age = sorted(cache.glob(f"{suite}-*"), key=lambda path: path.stat().st_mtime)
+        for old in by_age[:-KEPT_IMAGES]:
+            shutil.rmtree(old)
     return image
+
+
+@contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    with (cache / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _make(suite: str, root: Path, out: Path) -> None:
@@ -195,9 +218,9 @@ def _furnish(root: Path) -> None:
     linger.mkdir(parents=True, exist_ok=True)
     (linger / "delegated").touch()
     agent = root / AGENT
-    agent.mkdir(parents=True)
-    shutil.copyfile(HERE / "guest/agent.py", agent / "agent.py")
-    shutil.copyfile(HERE / "frames.py", agent / "frames.py")
+    (agent / "virtual/guest").mkdir(parents=True)
+    for name in INSIDE:
+        shutil.copyfile(HERE / name, agent / "virtual" / name)
     (agent / "start.py").write_text(START)
     units = root / "etc/systemd/system"
     (units / "agentkernel-vm.service").write_text(UNIT)

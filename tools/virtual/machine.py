@@ -20,7 +20,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from socket import SocketIO
+from typing import Any
 
 from . import frames
 from .image import Image
@@ -62,7 +63,7 @@ class Machine:
     """Use `boot` to get one."""
 
     process: subprocess.Popen[bytes]
-    port: IO[bytes]
+    port: SocketIO
     console: Path
     about: dict[str, str] = field(default_factory=dict)
     boot_seconds: float = 0.0

@@ -14,16 +14,23 @@ from .image import CLONE, SUITES, ImageProblem
 
 INSIDE = "/srv/agentkernel"
 AGENTD = f"{INSIDE}/.build/agentd"
-NOT_COPIED = (".git", ".venv", ".build", "_agentd", "dist", "__pycache__", ".*_cache", ".hypothesis")
+NOT_COPIED = (
+    ".git",
+    ".venv",
+    ".build",
+    "_agentd",
+    "dist",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+)
 DISK_BYTES = 256 << 20
 
 
 def make_disk(path: Path, suite: str) -> None:
     with tempfile.TemporaryDirectory(prefix="tree-", dir=path.parent) as scratch:
         copy = Path(scratch) / "clone"
-        shutil.copytree(
-            CLONE, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)
-        )
+        shutil.copytree(CLONE, copy, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
         copy.chmod(0o755)
         _build_agentd(copy / ".build/agentd")
         # Compiling under emulation takes minutes; the bytecode of one minor version is the same.

@@ -1,7 +1,7 @@
 """Runs inside the machine as root: carries out commands that come over a virtio port.
 
 Started by a unit of systemd once the machine is up. Needs only the standard library; the frames
-are described in virtual/frames.py, which is put beside this file.
+are described in virtual/frames.py, which goes into the machine with this file.
 
     root        a login session of root
     tester      a process that belongs to nobody's session, as from cron or a container
@@ -22,11 +22,10 @@ import subprocess
 import time
 from typing import Any
 
-import frames
+from virtual import frames
 
 PORT = "/dev/virtio-ports/agentkernel"
 CHUNK = 32768
-KEPT = ("PATH", "LANG")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
