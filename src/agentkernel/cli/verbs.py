@@ -157,6 +157,10 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
+        "--backend", default="native", metavar="NAME",
+        help="the engine: native (default); `setup --check` tells which work here",
+    )  # fmt: skip
+    group.add_argument(
         "--image", default="host", metavar="IMAGE",
         help="`host` (this machine's programs, the default) or a directory with a root file system",
     )  # fmt: skip

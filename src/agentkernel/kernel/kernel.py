@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
-from agentkernel.backends.native.backend import NativeBackend
+from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
+from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
@@ -39,12 +39,12 @@ from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import (
     EventPage,
     Idempotency,
-    NewEvent,
     SandboxPage,
     SandboxRecord,
     StateLock,
     Statistics,
     Store,
+    event_of,
 )
 
 LOCAL_OWNER = "local"
@@ -58,7 +58,7 @@ class Kernel:
         self, state_dir: Path | None = None, *, admission: Admission | None = None
     ) -> None:
         self.state_dir = state_dir or state_directory()
-        self.backend: Backend = NativeBackend(self.state_dir)
+        self.backends = Backends(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
         self._live: dict[str, Live] = {}
@@ -76,8 +76,8 @@ class Kernel:
         self.jobs = Jobs(self._store, self._find)
         self._reaper = Reaper(self)
         try:
-            await self.backend.collect_garbage()
-            self._live = await reconcile(self._store, self.backend)
+            await self.backends.collect_garbage()
+            self._live = await reconcile(self._store, self.backends)
             await self.jobs.refresh_all(self._live.values())
         except BaseException:
             await self._close()
@@ -127,6 +127,7 @@ class Kernel:
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
+        backend = self.backends[spec.backend]
         blueprint = expand(spec, owned=False)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
@@ -137,7 +138,7 @@ class Kernel:
                 id=blueprint.id,
                 name=name,
                 owner=owner,
-                backend=self.backend.name,
+                backend=backend.name,
                 blueprint=msgspec.to_builtins(blueprint),
                 env=spec.env,
                 labels=dict(labels or {}),
@@ -157,7 +158,7 @@ class Kernel:
         live = self._live[blueprint.id] = Live(blueprint.id)
         async with live.changing:
             try:
-                live.sandbox = await self.backend.create(blueprint, progress)
+                live.sandbox = await backend.create(blueprint, progress)
                 return await self._running(inserted.record, "sandbox.created")
             except BaseException as exc:
                 self._live.pop(blueprint.id, None)
@@ -165,7 +166,7 @@ class Kernel:
                     await live.sandbox.destroy()
                 await self._store.remove_sandbox(
                     blueprint.id,
-                    events=[_event(inserted.record, "sandbox.create_failed", reason=_words(exc))],
+                    events=[event_of(inserted.record, "sandbox.create_failed", reason=_words(exc))],
                 )
                 raise
 
@@ -187,7 +188,7 @@ class Kernel:
                 raise ConflictError(
                     "the files of this sandbox were in memory and are gone", hint="make another"
                 )
-            live.sandbox = await self.backend.start(_blueprint(record))
+            live.sandbox = await self.backends[record.backend].start(_blueprint(record))
             return await self._running(record, "sandbox.started")
 
     async def stop(
@@ -215,20 +216,21 @@ class Kernel:
                 handle=None,
                 expires_at=None,
                 error=None,
-                events=[_event(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+                events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
             )
 
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
+        backend = self.backends[record.backend]
         async with live.changing:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
             if sandbox:
                 await sandbox.destroy()
-            await self.backend.remove(record.id)
+            await backend.remove(record.id)
             await self._store.remove_sandbox(
-                record.id, events=[_event(record, "sandbox.removed", reason=reason)]
+                record.id, events=[event_of(record, "sandbox.removed", reason=reason)]
             )
             self._live.pop(record.id, None)
 
@@ -254,7 +256,7 @@ class Kernel:
             started_at=now,
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
-            events=[_event(record, kind)],
+            events=[event_of(record, kind)],
         )
         self._reaper.wake()
         return record
@@ -357,7 +359,7 @@ class Kernel:
         return self._live
 
     async def tell(self, record: SandboxRecord, kind: str, **body: Any) -> None:
-        await self._store.append_events([_event(record, kind, **body)])
+        await self._store.append_events([event_of(record, kind, **body)])
 
 
 def _blueprint(record: SandboxRecord) -> Blueprint:
@@ -367,10 +369,6 @@ def _blueprint(record: SandboxRecord) -> Blueprint:
 def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
     options = options or ProcessOptions()
     return msgspec.structs.replace(options, env={**record.env, **options.env})
-
-
-def _event(record: SandboxRecord, kind: str, **body: Any) -> NewEvent:
-    return NewEvent(kind=kind, sandbox_id=record.id, owner=record.owner, body=body)
 
 
 def _words(error: BaseException) -> str:

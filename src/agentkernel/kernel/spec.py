@@ -12,6 +12,7 @@ import msgspec
 
 from agentkernel.backends.base import Blueprint
 from agentkernel.backends.native.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
+from agentkernel.backends.registry import DEFAULT_BACKEND
 from agentkernel.errors import InvalidInputError, UnenforceableError
 from agentkernel.ids import new_id
 from agentkernel.security.profiles import Limits, security_profile
@@ -27,6 +28,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ends; any other keeps its files on disk over stop and start.
     """
 
+    backend: str = DEFAULT_BACKEND
     image: str = "host"
     profile: str = "moderate"
     user: str = "root"
