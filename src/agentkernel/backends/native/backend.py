@@ -97,6 +97,8 @@ class NativeBackend(Backend):
         directory = SandboxDirectory(self._kept / blueprint.id)
         runtime = directory.runtime()
         if runtime is None:
+            # It ended while nobody watched, or the machine did: its groups, ids and marks are left.
+            await self._end_unwatched(directory)
             return None
         groups = SandboxGroups(self._hierarchy, blueprint.id)
         groups.find()
