@@ -17,7 +17,6 @@ from .results import Case, ScenarioResult, read_junit
 JUNIT = "/var/tmp/junit.xml"
 # For one test: emulation is about ten times slower, and other work on this machine adds to that.
 TEST_SECONDS = 600
-SLOWNESS = "10"
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,7 @@ class Tests:
         if keyword:
             command += ["-k", keyword]
         with lab.machine() as machine:
-            environment = {"AGENTKERNEL_TEST_SLOWNESS": SLOWNESS}
-            done = machine.run(
-                [*command, *paths], user=self.user, timeout=self.seconds, env=environment, live=True
-            )
+            done = machine.run([*command, *paths], user=self.user, timeout=self.seconds, live=True)
             report = machine.run(["cat", JUNIT])
             if report.status == 0:
                 result.cases = read_junit(report.stdout)

@@ -54,6 +54,7 @@ async def _run(options: argparse.Namespace, argv: list[str]) -> int:
         process = start_command(sandbox, argv, process_options)
         code = await _attend(process, terminal)
         status = judge(sandbox, process.status)
+    _ignore_interrupts()
     return finish(status, argv[0], options.timeout) if code is None else code
 
 
@@ -97,6 +98,12 @@ async def _attend(process: GuestProcess, terminal: Terminal | None) -> int | Non
     except SandboxUnavailableError:
         return None  # the outcome says `lost`
     return None
+
+
+def _ignore_interrupts() -> None:
+    """The sandbox is gone and the outcome known: one Ctrl-C too many must not replace it."""
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 async def _run_to_json(sandbox: Sandbox, argv: list[str], options: ProcessOptions) -> int:
