@@ -47,6 +47,12 @@ SCENARIOS: tuple[Tests | Checks, ...] = (
         checks.reboot,
     ),
     Checks(
+        "systemd",
+        "Limits of a sandbox of root beside a systemd that reloads, starts services with limits of "
+        "their own and executes itself anew.",
+        checks.systemd,
+    ),
+    Checks(
         "forbidden",
         "Rules of the machine that forbid what a sandbox of a normal user needs, set for real.",
         checks.forbidden,

@@ -132,6 +132,51 @@ def _look_after_the_cut(user: User, job: str, holds: Holds) -> None:
     holds(f"{user.name}: nothing is left after removing them")
 
 
+MEMORY_BOMB = ("python3", "-c", "b'x' * (300 << 20)")
+# What the control groups of the sandbox whose id is $1 say.
+GROUP = """
+set -eu
+group=$(find /sys/fs/cgroup -type d -name "*$1*" -exec test -f {}/memory.max \\; -print | head -n 1)
+cd "$group"
+for name in memory.max memory.swap.max pids.max cpu.max; do echo "$name $(cat $name)"; done
+"""
+
+
+def systemd(lab: Lab, holds: Holds) -> dict[str, str]:
+    """systemd owns the hierarchy too: what it does must not undo a sandbox's limits."""
+    with lab.machine() as machine:
+        root = User(machine, "root")
+        limits = ("--memory", "100M", "--cpus", "0.5", "--pids", "50")
+        id = root.json("sandbox", "create", "--json", "limited", *limits)["id"]
+        wanted = [
+            "memory.max 104857600", "memory.swap.max 0", "pids.max 50", "cpu.max 50000 100000",
+        ]  # fmt: skip
+        for command, what in (
+            ("true", "the limits are in the sandbox's group after its maker's session ended"),
+            ("systemctl daemon-reload", "and after systemctl daemon-reload"),
+            (
+                "systemd-run --wait -q -p CPUQuota=10% -p MemoryMax=50M -p TasksMax=9 true",
+                "and after a service with limits came and went",
+            ),
+            ("systemctl daemon-reexec", "and after systemctl daemon-reexec"),
+        ):
+            done = root.run("sh", "-c", command)
+            assert done.status == 0, _words(done)
+            found = root.run("sh", "-c", GROUP, "sh", id)
+            assert found.stdout.decode().splitlines() == wanted, _words(found)
+            assert root.agentkernel("exec", "limited", "--", "echo", "here") == "here\n"
+            holds(what)
+        done = root.run("python3", "-m", "agentkernel", "exec", "limited", "--", *MEMORY_BOMB)
+        assert done.status == 137 and b"memory" in done.stderr, _words(done)
+        holds("a command that wants more memory is ended for it, and the outcome says so")
+        root.agentkernel("sandbox", "remove", "--force", "limited")
+        root.agentkernel("daemon", "stop")
+        left = root.leftovers()
+        assert not any(left.values()), f"left over: {left}"
+        holds("nothing is left after removing it")
+        return machine.about
+
+
 def forbidden(lab: Lab, holds: Holds) -> dict[str, str]:
     """Rules of the machine that keep a normal user from making namespaces, for real."""
     with lab.machine() as machine:
