@@ -15,6 +15,7 @@ from .agreed import SCENARIOS
 from .scenarios import Lab, run_all
 
 FAILURE = 125
+OUTCOMES = ("passed", "skipped", "failed")
 
 
 def main() -> int:
@@ -77,13 +78,19 @@ def run_tests(options: argparse.Namespace) -> int:
     chosen = [by_name[name] for name in options.scenario or by_name]
     image = images.get(options.suite)
     started = time.monotonic()
+    commit = results.commit()  # of the tree that is copied now
+
+    def note(found: list[results.ScenarioResult], about: dict[str, str]) -> None:
+        if options.report:
+            text = results.page(found, about, commit, time.monotonic() - started)
+            options.report.parent.mkdir(parents=True, exist_ok=True)
+            options.report.write_text(text)
+
     with tempfile.TemporaryDirectory(prefix="vm-") as scratch:
         disk = Path(scratch) / "tree.ext4"
         tree.make_disk(disk, options.suite)
-        found, about = run_all(Lab(image, Path(scratch), disk), chosen, options.keyword)
-    text = results.page(found, about, time.monotonic() - started)
-    if options.report:
-        options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(text)
-    print(f"\n{text}")
+        found = run_all(Lab(image, Path(scratch), disk), chosen, options.keyword, note)
+    for result in found:
+        counts = ", ".join(f"{len(result.of(word))} {word}" for word in OUTCOMES)
+        print(f"{result.name}: {counts} {result.problem}".rstrip())
     return 0 if all(result.good for result in found) else 1

@@ -56,7 +56,9 @@ def read_junit(text: bytes) -> list[Case]:
     return cases
 
 
-def page(results: list[ScenarioResult], machine: dict[str, str], seconds: float) -> str:
+def page(
+    results: list[ScenarioResult], machine: dict[str, str], commit: str, seconds: float
+) -> str:
     """Markdown."""
     lines = [
         "# Tests in a machine with cgroup v2 and systemd",
@@ -64,7 +66,7 @@ def page(results: list[ScenarioResult], machine: dict[str, str], seconds: float)
         "Written by `tools/vm test --report`; see [the page about it](../reference/vm.md).",
         "",
         f"- date: {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
-        f"- commit: {_commit()}",
+        f"- commit: {commit}",
         f"- machine: {machine.get('system')}, Linux {machine.get('kernel')}, "
         f"systemd {machine.get('systemd')}, controllers {machine.get('cgroups')}",
         "- by: QEMU, software emulation (TCG), 2 processors, no network card",
@@ -118,10 +120,11 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.1f} minutes" if seconds >= 90 else f"{seconds:.0f} s"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Of the clone, and whether it is all there is."""
     git = ["git", "-c", f"safe.directory={CLONE}", "-C", str(CLONE)]
     try:
-        commit = subprocess.run(
+        name = subprocess.run(
             [*git, "log", "-1", "--format=%h"], capture_output=True, text=True, check=True
         ).stdout.strip()
         changed = subprocess.run(
@@ -129,4 +132,4 @@ def _commit() -> str:
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return "not from a git checkout"
-    return f"{commit}, with changes that are not committed" if changed.strip() else commit
+    return f"{name}, with changes that are not committed" if changed.strip() else name

@@ -95,8 +95,12 @@ class Checks:
 
 
 def run_all(
-    lab: Lab, chosen: list[Tests | Checks], keyword: str | None
-) -> tuple[list[ScenarioResult], dict[str, str]]:
+    lab: Lab,
+    chosen: list[Tests | Checks],
+    keyword: str | None,
+    note: Callable[[list[ScenarioResult], dict[str, str]], None],
+) -> list[ScenarioResult]:
+    """Runs the scenarios; `note` is called after each with all results so far."""
     results: list[ScenarioResult] = []
     about: dict[str, str] = {}
     for scenario in chosen:
@@ -109,4 +113,5 @@ def run_all(
             result.problem = str(problem)
         result.seconds = time.monotonic() - started
         results.append(result)
-    return results, about
+        note(results, about)
+    return results
