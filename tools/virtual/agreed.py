@@ -1,7 +1,7 @@
 """The agreed set of `tools/vm test`: who runs what inside.
 
-To add tests, add their paths to COMMON or to one scenario; what is not in the tree is left out with
-a line that says so. What pytest can't do from inside is a function in checks.py.
+To add tests, add their paths to COMMON or to one scenario; what is not in the tree counts as
+skipped. What pytest can't do from inside is a function in checks.py.
 """
 
 from __future__ import annotations
