@@ -6,13 +6,11 @@ Each says what holds as it goes; the first thing that does not is an AssertionEr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from .machine import Machine, Result
-from .scenarios import Lab
+from .scenarios import Holds, Lab
 
-Holds = Callable[[str], None]
 USERS = ("root", "delegated", "tester")
 # On the root disk, unlike the clone's.
 STATE = {"AGENTKERNEL_STATE_DIR": "/var/tmp/state-{user}"}
@@ -187,7 +185,7 @@ def forbidden(lab: Lab, holds: Holds) -> dict[str, str]:
             ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
         ):
             if root.run("sysctl", "-n", name).status != 0:
-                holds(f"(this kernel has no {name}: nothing to show)")
+                holds(f"{name}={value}", skipped="this kernel has no such sysctl")
                 continue
             _sysctl(root, name, other)
             tester.agentkernel("run", "-q", "--", "true")

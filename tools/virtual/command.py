@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from . import image as images
@@ -20,6 +20,8 @@ OUTCOMES = ("passed", "skipped", "failed")
 
 def main() -> int:
     options = parser().parse_args()
+    # By unwinding, so that scratch files go too; QEMU ends in any case.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         status: int = options.action(options)
         return status
@@ -77,14 +79,14 @@ def run_tests(options: argparse.Namespace) -> int:
         return 2
     chosen = [by_name[name] for name in options.scenario or by_name]
     image = images.get(options.suite)
-    started = time.monotonic()
     commit = results.commit()  # of the tree that is copied now
 
-    def note(found: list[results.ScenarioResult], about: dict[str, str]) -> None:
+    def note(result: results.ScenarioResult, about: dict[str, str]) -> None:
         if options.report:
-            text = results.page(found, about, commit, time.monotonic() - started)
+            old = options.report.read_text() if options.report.exists() else ""
+            section = results.section(result, about, commit)
             options.report.parent.mkdir(parents=True, exist_ok=True)
-            options.report.write_text(text)
+            options.report.write_text(results.page(old, {result.name: section}, list(by_name)))
 
     with tempfile.TemporaryDirectory(prefix="vm-") as scratch:
         disk = Path(scratch) / "tree.ext4"

@@ -130,6 +130,9 @@ def get(suite: str, *, rebuild: bool = False) -> Image:
     with _locked(cache), tempfile.TemporaryDirectory(prefix="making-", dir=cache) as scratch:
         if image.folder.is_dir() and not rebuild:
             return image  # made by somebody else meanwhile
+        for left in cache.glob("making-*"):
+            if left != Path(scratch):
+                shutil.rmtree(left)  # of one that was killed: we hold the lock
         fresh = Path(scratch) / "image"
         fresh.mkdir()
         _make(suite, Path(scratch) / "root", fresh)

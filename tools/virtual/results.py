@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 
 from .image import CLONE
 
+HEAD = """
+# Tests in a machine with cgroup v2 and systemd
+
+Written by `tools/vm test --report`; see [the page about it](../reference/vm.md). The machine is
+QEMU's software emulation (TCG) with two processors and no network card.
+"""
+
 
 @dataclass
 class Case:
@@ -56,37 +63,35 @@ def read_junit(text: bytes) -> list[Case]:
     return cases
 
 
-def page(
-    results: list[ScenarioResult], machine: dict[str, str], commit: str, seconds: float
-) -> str:
-    """Markdown."""
-    lines = [
-        "# Tests in a machine with cgroup v2 and systemd",
-        "",
-        "Written by `tools/vm test --report`; see [the page about it](../reference/vm.md).",
-        "",
-        f"- date: {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
-        f"- commit: {commit}",
-        f"- machine: {machine.get('system')}, Linux {machine.get('kernel')}, "
-        f"systemd {machine.get('systemd')}, controllers {machine.get('cgroups')}",
-        "- by: QEMU, software emulation (TCG), 2 processors, no network card",
-        f"- duration: {_minutes(seconds)}",
-        "",
-    ]
-    for result in results:
-        lines += [f"## {result.name}", "", result.about, ""]
-        if result.problem:
-            lines += [f"**Not finished:** {_one_line(result.problem)}", ""]
-        if result.cases:
-            lines += ["| what | passed | skipped | failed |", "|---|---|---|---|"]
-            lines += _table(result.cases)
-            lines += ["", f"{_minutes(result.seconds)}.", ""]
-        for title, outcome in (("Failed", "failed"), ("Skipped", "skipped")):
-            if chosen := result.of(outcome):
-                lines += [f"{title}:", ""]
-                lines += _reasons(chosen)
-                lines.append("")
+def section(result: ScenarioResult, machine: dict[str, str], commit: str) -> str:
+    """A scenario's part of the page, with when and where it was run."""
+    lines = [f"## {result.name}", "", result.about, ""]
+    facts = [f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC", f"commit {commit}"]
+    if machine:
+        facts.append(
+            f"{machine['system']}, Linux {machine['kernel']}, systemd {machine['systemd']}"
+        )
+    lines += ["; ".join([*facts, _minutes(result.seconds)]) + ".", ""]
+    if result.problem:
+        lines += [f"**Not finished:** {_one_line(result.problem)}", ""]
+    tests = [case for case in result.cases if case.place != result.name]
+    if tests:
+        lines += ["| what | passed | skipped | failed |", "|---|---|---|---|"]
+        lines += [*_table(tests), ""]
+    if checks := [case for case in result.of("passed") if case not in tests]:
+        lines += ["Holds:", "", *(f"- {case.name}" for case in checks), ""]
+    for title, outcome in (("Failed", "failed"), ("Skipped", "skipped")):
+        if chosen := result.of(outcome):
+            lines += [f"{title}:", "", *_reasons(chosen), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def page(old: str, sections: dict[str, str], order: list[str]) -> str:
+    """Markdown: the sections, and those of an older page that were not made anew."""
+    kept = {text.split("\n", 1)[0]: f"## {text}" for text in old.split("\n## ")[1:]}
+    known = {**kept, **sections}
+    parts = [known[name].rstrip() for name in order if name in known]
+    return "\n\n".join([HEAD.strip(), *parts]) + "\n"
 
 
 def _table(cases: list[Case]) -> list[str]:

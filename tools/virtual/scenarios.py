@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from . import machine as machines
 from .image import CLONE, Image
@@ -71,7 +72,13 @@ class Tests:
             return machine.about
 
 
-Check = Callable[[Lab, Callable[[str], None]], dict[str, str]]
+class Holds(Protocol):
+    """Notes what was found to hold, or why it could not be looked at."""
+
+    def __call__(self, what: str, *, skipped: str = "") -> None: ...
+
+
+Check = Callable[[Lab, Holds], dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -83,9 +90,11 @@ class Checks:
     check: Check
 
     def run(self, lab: Lab, result: ScenarioResult, keyword: str | None) -> dict[str, str]:
-        def holds(what: str) -> None:
-            print(f"vm: holds: {what}", file=sys.stderr, flush=True)
-            result.cases.append(Case(self.name, what, "passed"))
+        def holds(what: str, *, skipped: str = "") -> None:
+            words = f"skipped: {what}: {skipped}" if skipped else f"holds: {what}"
+            print(f"vm: {words}", file=sys.stderr, flush=True)
+            outcome = "skipped" if skipped else "passed"
+            result.cases.append(Case(self.name, what, outcome, skipped))
 
         try:
             return self.check(lab, holds)
@@ -98,20 +107,20 @@ def run_all(
     lab: Lab,
     chosen: list[Tests | Checks],
     keyword: str | None,
-    note: Callable[[list[ScenarioResult], dict[str, str]], None],
+    note: Callable[[ScenarioResult, dict[str, str]], None],
 ) -> list[ScenarioResult]:
-    """Runs the scenarios; `note` is called after each with all results so far."""
+    """Runs the scenarios; `note` is called after each."""
     results: list[ScenarioResult] = []
-    about: dict[str, str] = {}
     for scenario in chosen:
         print(f"\nvm: === {scenario.name}", file=sys.stderr, flush=True)
         result = ScenarioResult(scenario.name, scenario.about)
         started = time.monotonic()
+        about: dict[str, str] = {}
         try:
-            about = scenario.run(lab, result, keyword) or about
+            about = scenario.run(lab, result, keyword)
         except machines.MachineProblem as problem:
             result.problem = str(problem)
         result.seconds = time.monotonic() - started
         results.append(result)
-        note(results, about)
+        note(result, about)
     return results

@@ -39,11 +39,24 @@ def test_frames_arrive_as_they_were_sent() -> None:
 def test_the_page_counts_and_says_why() -> None:
     result = results.ScenarioResult("root", "As root.", results.read_junit(JUNIT), 200)
     assert not result.good
-    text = results.page([result], {"kernel": "6.1"}, "abc", 400)
+    machine = {"kernel": "6.1", "system": "Debian", "systemd": "252"}
+    text = results.section(result, machine, "abc")
     assert "| `tests/unit/test_a.py` | 1 | 1 | 1 |" in text
     assert "| all | 1 | 1 | 2 |" in text
     assert "- `test_bad`: 1 != 2" in text and "- `test_out`: no root" in text
-    assert "3.3 minutes" in text and "commit: abc" in text
+    assert "3.3 minutes" in text and "commit abc" in text
+
+
+def test_a_page_keeps_the_sections_that_were_not_made_anew() -> None:
+    order = ["root", "reboot", "tester"]
+    first = results.page("", {"tester": "## tester\n\nold", "root": "## root\n\nold"}, order)
+    second = results.page(first, {"root": "## root\n\nnew"}, order)
+    third = results.page(second, {"reboot": "## reboot\n\nnew"}, order)
+    assert third.startswith(results.HEAD.strip())
+    parts = third.split("\n## ")[1:]
+    assert [part.split() for part in parts] == [
+        ["root", "new"], ["reboot", "new"], ["tester", "old"],
+    ]  # fmt: skip
 
 
 def test_a_scenario_without_results_is_not_good() -> None:
