@@ -26,7 +26,7 @@ MORE = (
 )
 
 SCENARIOS: tuple[Tests | Checks, ...] = (
-    Tests("root", "As root, in a login session.", "root", (*COMMON, *MORE)),
+    Tests("root", "As root, in a login session.", "root", COMMON),
     Tests(
         "delegated",
         "As a normal user in a login session whose `user@.service` runs: systemd delegates the "
@@ -38,8 +38,10 @@ SCENARIOS: tuple[Tests | Checks, ...] = (
         "tester",
         "As a normal user outside of any session, as from cron: no control group is theirs.",
         "tester",
-        (*COMMON, *MORE),
+        COMMON,
     ),
+    Tests("root-more", "As root, what depends on the kernel more than on who asks.", "root", MORE),
+    Tests("tester-more", "The same as a normal user outside of any session.", "tester", MORE),
     Checks(
         "reboot",
         "Kept sandboxes, a job and a run of each user; QEMU is killed, which is a power cut; the "

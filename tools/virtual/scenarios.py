@@ -59,6 +59,7 @@ class Tests:
         command += ["-o", f"timeout={TEST_SECONDS}", f"--junitxml={JUNIT}"]
         if keyword:
             command += ["-k", keyword]
+            result.about += f" Only `-k {keyword!r}`."
         with lab.machine() as machine:
             done = machine.run([*command, *paths], user=self.user, timeout=self.seconds, live=True)
             report = machine.run(["cat", JUNIT])
