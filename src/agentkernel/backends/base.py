@@ -156,6 +156,7 @@ class Backend(ABC):
     async def reattach(self, blueprint: Blueprint) -> Sandbox | None:
         """Finds a kept sandbox that ran while nobody watched; None if it does not run any more.
 
+        Of one that does not, nothing but its files is left then.
         Raises SandboxUnavailableError when its process lives but its agentd does not answer.
         """
 

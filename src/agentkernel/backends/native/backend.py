@@ -101,6 +101,8 @@ class NativeBackend(Backend):
         directory = SandboxDirectory(self._kept / blueprint.id)
         runtime = directory.runtime()
         if runtime is None:
+            # It ended while nobody watched, or the machine did: its groups, ids and marks are left.
+            await self._end_unwatched(directory)
             return None
         groups = self._groups_of(directory)
         groups.find()
