@@ -320,6 +320,14 @@ static void op_write(const struct root *root, const struct plan_op *op) {
     free(dir);
 }
 
+/* A file of the bundle, beside the root. */
+static void op_stage(const struct root *root, const struct plan_op *op) {
+    char name[64];
+    snprintf(name, sizeof name, GUEST_DIR "/%s", op->target);
+    fill_file("stage", op->target,
+              openat(root->staging, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444), op);
+}
+
 static void op_dir(const struct root *root, const struct plan_op *op) {
     close(open_target(root, op->target, true));
 }
@@ -338,6 +346,7 @@ static void run_op(struct root *root, const struct plan_op *op) {
     case OP_DATA: op_data(root, op); break;
     case OP_WRITE: op_write(root, op); break;
     case OP_DIR: op_dir(root, op); break;
+    case OP_STAGE: op_stage(root, op); break;
     case OP_CGROUP:
         /* Ours alone: the cgroup namespace begins at the sandbox's own group. */
         mount_at(root, "cgroup", op->type, op->target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -346,8 +355,8 @@ static void run_op(struct root *root, const struct plan_op *op) {
     }
 }
 
-int mounts_build_root(const struct plan *plan) {
-    char options[96], agent_name[24];
+static struct root build(const struct plan *plan) {
+    char options[96];
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) launch_fail("propagation", "guest");
     if (chdir(plan->staging) < 0) launch_fail("staging", "guest");
     if (mount("tmpfs", GUEST_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755") < 0 ||
@@ -360,14 +369,20 @@ int mounts_build_root(const struct plan *plan) {
         if (mount("tmpfs", UPPER_DIR, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
             launch_fail("upper", "tmpfs");
     }
-    snprintf(agent_name, sizeof agent_name, "%llu", (unsigned long long)plan->agent_source);
-    int agent = open(agent_name, O_PATH | O_CLOEXEC);
     struct root root = {.plan = plan};
     root.staging = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     root.fd = open(ROOT_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (agent < 0 || root.staging < 0 || root.fd < 0) launch_fail("staging", "descriptors");
-
+    if (root.staging < 0 || root.fd < 0) launch_fail("staging", "descriptors");
     for (size_t i = 0; i < plan->op_count; i++) run_op(&root, &plan->ops[i]);
+    return root;
+}
+
+int mounts_build_root(const struct plan *plan) {
+    char agent_name[24];
+    struct root root = build(plan);
+    snprintf(agent_name, sizeof agent_name, "%llu", (unsigned long long)plan->agent_source);
+    int agent = openat(root.staging, agent_name, O_PATH | O_CLOEXEC);
+    if (agent < 0) launch_fail("staging", "agent");
 
     /* pivot_root onto itself stacks the old root on the new one, from where it is detached with all
      * that was below it: the host's tree and the staging. */
@@ -376,4 +391,10 @@ int mounts_build_root(const struct plan *plan) {
     close(root.fd);
     close(root.staging);
     return agent;
+}
+
+void mounts_build_bundle(const struct plan *plan) {
+    struct root root = build(plan);
+    close(root.fd);
+    close(root.staging);
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import agentkernel
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 
 from .conftest import COMMAND, Cli, Json
 

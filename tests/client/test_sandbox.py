@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentkernel import Outcome, Sandbox, errors
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 from agentkernel.client._sync.transport import Transport, shared_transport
 
 pytestmark = pytest.mark.usefixtures("daemon_dir")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native.cgroups import Hierarchy
-from agentkernel.backends.native.idranges import IdRanges
+from agentkernel.backends.local.cgroups import Hierarchy
+from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.runs import Runs

@@ -50,6 +50,19 @@ class EffectiveLine(msgspec.Struct, frozen=True):
     enforced_by: str
 
 
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do at all; what it can do on this machine a try tells. `limits` names the
+    ones it may enforce. What is missing here is refused with UnsupportedError."""
+
+    pty: bool = True
+    kept: bool = True
+    pause: bool = False
+    memory_snapshot: bool = False
+    network: str = "none"
+    nested_userns: bool = True
+    limits: tuple[str, ...] = ()
+
+
 class Sandbox(Protocol):
     """A running sandbox."""
 
@@ -87,6 +100,7 @@ class Backend(ABC):
 
     name: str
     isolation: str
+    features: Features
 
     @abstractmethod
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> Sandbox:
@@ -117,9 +131,10 @@ class Backend(ABC):
     async def remove(self, id: str) -> None:
         """Removes whatever is left of a kept sandbox, running or not. Idempotent."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Capabilities, for `setup --check --json` and, later, the API."""
+        """Name, isolation and features, for `setup --check --json` and the API."""
+        features = msgspec.to_builtins(self.features)
+        return {"name": self.name, "isolation": self.isolation, **features}
 
     async def collect_garbage(self) -> int:
         """Removes what owners that died left behind; returns how many. Cheap when there is none."""

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from agentkernel.backends.base import Sandbox
-from agentkernel.backends.native.effective import unenforced
+from agentkernel.backends.local.effective import unenforced
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.outcome import BROKEN_PIPE, TERMINATED, finish, say
 from agentkernel.cli.pipes import feed_stdin, write_out

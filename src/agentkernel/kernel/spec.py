@@ -11,7 +11,7 @@ import dataclasses
 import msgspec
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.native.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
+from agentkernel.backends.local.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
 from agentkernel.backends.registry import DEFAULT_BACKEND
 from agentkernel.errors import InvalidInputError, UnenforceableError
 from agentkernel.ids import new_id

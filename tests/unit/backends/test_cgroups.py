@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native.cgroups import Hierarchy, SandboxGroups
+from agentkernel.backends.local.cgroups import Hierarchy, SandboxGroups
 from agentkernel.errors import HostError
 from agentkernel.security.profiles import security_profile
 

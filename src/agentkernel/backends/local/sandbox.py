@@ -1,4 +1,4 @@
-"""A running native sandbox, and how one ends."""
+"""A running sandbox of this machine, and how one ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import signal
 from collections.abc import Mapping
 
 from agentkernel.backends.base import Blueprint, EffectiveLine
-from agentkernel.backends.native import idmaps
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.directory import Runtime, SandboxDirectory
-from agentkernel.backends.native.idranges import IdRanges
-from agentkernel.backends.native.launcher import LaunchFailure, remove_upper
-from agentkernel.backends.native.plan import LaunchPlan
+from agentkernel.backends.local import idmaps
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.directory import Runtime, SandboxDirectory
+from agentkernel.backends.local.idranges import IdRanges
+from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
+from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -22,8 +22,9 @@ from agentkernel.images.model import RootFilesystem
 _SHUTDOWN_ANSWER_S = 5.0
 
 
-class NativeSandbox:
-    """A running sandbox of this engine. Made by NativeBackend."""
+class LocalSandbox:
+    """A running sandbox. `pid` is the host's number of the process that is all of it to the host:
+    its PID 1, or the keeper of the runtime that made it. Made by LocalBackend."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None
 
 
 async def _end_process(pid: int) -> None:
-    """Kills PID 1 of a sandbox, and with it everything inside; returns when it is gone."""
+    """Kills the process that is the sandbox, with everything inside; returns when it is gone."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

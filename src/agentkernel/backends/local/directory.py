@@ -7,6 +7,7 @@
         process  its PID 1 on the host: boot id, pid, start time; before it does anything
         runtime  what is needed to find the running sandbox again: process, token, ids, root
         layers   host paths of the layers it stands on, a line each
+        engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         upper/   the guest's files, unless they are in memory
 
 A directory below `runs` gets its final name only once its lock is held, so one that can be locked
@@ -19,13 +20,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from agentkernel.backends.base import EffectiveLine
-from agentkernel.backends.native.idmaps import IdMaps
+from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.errors import HostError
 from agentkernel.images.model import RootFilesystem
 
@@ -98,6 +100,15 @@ class SandboxDirectory:
         self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
 
+    @property
+    def engine(self) -> Path:
+        return self.path / "engine"
+
+    def make_engine(self) -> Path:
+        for path in (self.engine, self.engine / "state", self.engine / "socket"):
+            path.mkdir(mode=0o700)
+        return self.engine
+
     def record_layers(self, paths: Iterable[str]) -> None:
         """Before they are used: whoever prunes layers keeps these."""
         (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
@@ -136,6 +147,8 @@ class SandboxDirectory:
         for name in (*_RUNNING_FILES, ".runtime"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.engine)
 
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
