@@ -186,7 +186,7 @@ int launch_boot_descriptor(const struct plan *plan) {
     return fd;
 }
 
-static int move_high(int fd) {
+int launch_move_high(int fd) {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
     if (high < 0) launch_fail("descriptors", "");
     close(fd);
@@ -201,7 +201,7 @@ static void __attribute__((noreturn)) guest_main(const struct plan *plan, int go
     umask(022);
     if (sethostname(plan->hostname, strlen(plan->hostname)) < 0 || setdomainname("(none)", 6) < 0)
         launch_fail("hostname", plan->hostname);
-    if (plan->engine_count) keeper_main(plan, move_high(listen_fd));
+    if (plan->engine_count) keeper_main(plan, listen_fd);
     /* In a single-id namespace this is a no-op; with subuids it leaves the user's own id. */
     if (plan->ids != IDS_SINGLE &&
         (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
@@ -209,10 +209,10 @@ static void __attribute__((noreturn)) guest_main(const struct plan *plan, int go
     if (!plan->nested_userns)
         write_file("nested-user", "/proc/sys/user/max_user_namespaces", "0");
     bound_ipc();
-    int boot = move_high(launch_boot_descriptor(plan));
-    int agent = move_high(mounts_build_root(plan));
-    listen_fd = move_high(listen_fd);
-    status_fd = move_high(status_fd);
+    int boot = launch_move_high(launch_boot_descriptor(plan));
+    int agent = launch_move_high(mounts_build_root(plan));
+    listen_fd = launch_move_high(listen_fd);
+    status_fd = launch_move_high(status_fd);
     (void)syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL, 0, 0, 0);
 
     int null = open("/dev/null", O_RDWR);

@@ -26,5 +26,7 @@ void launch_set_status_fd(int fd);
 void launch_done(void);
 /* The boot configuration, to be read from its beginning. */
 int launch_boot_descriptor(const struct plan *plan);
+/* FD under a number that no child expects something else under. */
+int launch_move_high(int fd);
 
 #endif

@@ -52,17 +52,22 @@ static const char *last_words(const char *log) {
     return line ? line + 1 : text;
 }
 
-static pid_t start_runtime(const struct plan *plan, int boot, int listen_fd) {
+/* agentd's descriptors are the native ones, 3 and 4, and its binary as 5, for the runtime to execute; a
+ * runtime that lets none of these in hands stdin on. */
+static pid_t start_runtime(const struct plan *plan, int boot, int listen_fd, int agent) {
+    unsigned kept = plan->engine_listens ? 3 : 6;
     pid_t pid = fork();
     if (pid != 0) {
         if (pid < 0) launch_fail("fork", "");
         return pid;
     }
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0 || dup2(boot, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0 ||
-        (listen_fd >= 0 && dup2(listen_fd, 3) < 0))
+    int stdin_fd = plan->engine_listens ? boot : null;
+    if (null < 0 || dup2(stdin_fd, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
         launch_fail("descriptors", "runtime");
-    if (syscall(SYS_close_range, listen_fd < 0 ? 3U : 4U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */) < 0)
+    if (!plan->engine_listens && (dup2(listen_fd, 3) < 0 || dup2(boot, 4) < 0 || dup2(agent, 5) < 0))
+        launch_fail("descriptors", "agent");
+    if (syscall(SYS_close_range, kept, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */) < 0)
         launch_fail("descriptors", "close_range");
     char *const env[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     execve(plan->engine[0], plan->engine, env);
@@ -128,17 +133,13 @@ void keeper_main(const struct plan *plan, int listen_fd) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) launch_fail("capabilities", "dumpable");
     (void)prctl(PR_SET_NAME, "agentd-keeper", 0, 0, 0);
     /* The runtime talks to the kernel by the pids of this namespace. */
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) launch_fail("propagation", "keeper");
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         launch_fail("proc", "keeper");
-    mounts_build_bundle(plan);
-    bool own_socket = plan->engine_listens;
-    int boot = launch_boot_descriptor(plan);
-    pid_t runtime = start_runtime(plan, boot, own_socket ? -1 : listen_fd);
-    close(boot);
-    close(listen_fd);
+    int agent = launch_move_high(mounts_build_bundle(plan));
+    int boot = launch_move_high(launch_boot_descriptor(plan));
+    pid_t runtime = start_runtime(plan, boot, launch_move_high(listen_fd), agent);
     wait_for_runtime(plan, runtime);
-    if (own_socket) take_socket(plan);
+    if (plan->engine_listens) take_socket(plan);
     if (!plan->nested_userns) forbid_user_namespaces();
     drop_everything();
     launch_done();

@@ -377,12 +377,17 @@ static struct root build(const struct plan *plan) {
     return root;
 }
 
-int mounts_build_root(const struct plan *plan) {
-    char agent_name[24];
-    struct root root = build(plan);
-    snprintf(agent_name, sizeof agent_name, "%llu", (unsigned long long)plan->agent_source);
-    int agent = openat(root.staging, agent_name, O_PATH | O_CLOEXEC);
+static int open_agent(const struct root *root, int flags) {
+    char name[24];
+    snprintf(name, sizeof name, "%llu", (unsigned long long)root->plan->agent_source);
+    int agent = openat(root->staging, name, flags | O_CLOEXEC);
     if (agent < 0) launch_fail("staging", "agent");
+    return agent;
+}
+
+int mounts_build_root(const struct plan *plan) {
+    struct root root = build(plan);
+    int agent = open_agent(&root, O_PATH);
 
     /* pivot_root onto itself stacks the old root on the new one, from where it is detached with all
      * that was below it: the host's tree and the staging. */
@@ -393,8 +398,10 @@ int mounts_build_root(const struct plan *plan) {
     return agent;
 }
 
-void mounts_build_bundle(const struct plan *plan) {
+int mounts_build_bundle(const struct plan *plan) {
     struct root root = build(plan);
+    int agent = open_agent(&root, O_RDONLY);
     close(root.fd);
     close(root.staging);
+    return agent;
 }

@@ -112,9 +112,13 @@ class LaunchPlan:
 
 def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: SandboxGroups) -> None:
     """Everything from "/" to the last hidden file, in the order in which it must be mounted."""
+    inodes = limits.tmpfs_inodes
     add_stacks(plan, root)
-    add_memory(plan, limits, groups)
+    plan.op("dev", "/dev", size=limits.shm_bytes, inodes=inodes)
+    plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
+    plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
     add_files(plan, root)
+    add_groups(plan, groups)
     plan.op("proc", "/proc")
     for path, text in procfs.replaced_files(limited_memory(limits, groups)).items():
         plan.op("data", path, content=text.encode())
@@ -135,7 +139,7 @@ def add_stacks(plan: LaunchPlan, root: RootFilesystem) -> None:
 
 
 def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
-    """The sandbox's own files, and trees of the host, which may lie on a tmpfs (/tmp/tool)."""
+    """The sandbox's own files, and trees of the host, which may lie in a tmpfs (/tmp/tool)."""
     for path, text in _own_files(plan.hostname).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
     for tree in root.trees:
@@ -144,12 +148,8 @@ def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
             plan.op("mask", hidden)
 
 
-def add_memory(plan: LaunchPlan, limits: Limits, groups: SandboxGroups) -> None:
-    """What is the kernel's: devices, file systems in memory, the sandbox's own control group."""
-    inodes = limits.tmpfs_inodes
-    plan.op("dev", "/dev", size=limits.shm_bytes, inodes=inodes)
-    plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
-    plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
+def add_groups(plan: LaunchPlan, groups: SandboxGroups) -> None:
+    """/sys holds nothing but the sandbox's own control group."""
     plan.op("dir", "/sys")
     for target, kind, options in groups.mounts:
         plan.op("cgroup", target, type=kind, options=options)
