@@ -136,6 +136,10 @@ void keeper_main(const struct plan *plan, int listen_fd) {
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         launch_fail("proc", "keeper");
     int agent = launch_move_high(mounts_build_bundle(plan));
+    /* A runtime that brings its own kernel asks how much memory that may have; for any other a covered
+     * /proc would be a reason for the kernel to refuse the guest's. */
+    if (plan->engine_listens &&
+        mount("b/meminfo", "/proc/meminfo", NULL, MS_BIND, NULL) < 0) launch_fail("proc", "meminfo");
     int boot = launch_move_high(launch_boot_descriptor(plan));
     pid_t runtime = start_runtime(plan, boot, launch_move_high(listen_fd), agent);
     wait_for_runtime(plan, runtime);

@@ -170,7 +170,7 @@ async def test_killed_pid_1_ends_the_sandbox(state: Path) -> None:
     """kill -9 of agentd from the host: everything inside goes with it, calls say so at once."""
     async with Runs(state) as kernel:
         sandbox = await kernel.create(SandboxSpec())
-        guest = sandbox.pid  # type: ignore[attr-defined]
+        guest = sandbox.pid
         inside = members(guest)
         os.kill(guest, signal.SIGKILL)
         result = await kernel.run(sandbox, ["true"]) if not sandbox.channel.closed.done() else None

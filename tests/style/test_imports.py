@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("images",),
     ("backends",),
     ("kernel",),
+    ("conformance",),
     ("server",),
     ("client",),
     ("mcp", "gateways", "agents", "web"),

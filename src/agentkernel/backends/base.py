@@ -68,6 +68,8 @@ class Sandbox(Protocol):
 
     id: str
     channel: GuestChannel
+    pid: int
+    """The host's number of the process whose end is the sandbox's; all others are below it."""
 
     @property
     def root(self) -> RootFilesystem:

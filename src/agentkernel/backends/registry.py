@@ -29,7 +29,18 @@ def _crun(state_dir: Path) -> Backend:
     return CrunBackend(state_dir)
 
 
-_ENGINES: dict[str, Callable[[Path], Backend]] = {"native": _native, "runc": _runc, "crun": _crun}
+def _gvisor(state_dir: Path) -> Backend:
+    from agentkernel.backends.oci.gvisor import GvisorBackend
+
+    return GvisorBackend(state_dir)
+
+
+_ENGINES: dict[str, Callable[[Path], Backend]] = {
+    "native": _native,
+    "runc": _runc,
+    "crun": _crun,
+    "gvisor": _gvisor,
+}
 
 
 def backend_names() -> tuple[str, ...]:

@@ -45,11 +45,13 @@ class Process(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        return cls(pid, _start_time(pid), _boot_id())
+        return cls(pid, _state_and_start(pid)[1], _boot_id())
 
     def lives(self) -> bool:
+        """False too for one that has ended and was not waited for yet."""
         try:
-            return self.boot == _boot_id() and self.start == _start_time(self.pid)
+            state, start = _state_and_start(self.pid)
+            return self.boot == _boot_id() and self.start == start and state not in "ZX"
         except OSError:
             return False
 
@@ -200,10 +202,12 @@ def layers_in_use(*parents: Path) -> set[str]:
     return found
 
 
-def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its end."""
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """Fields 3 and 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its
+    end."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()[19]
+        fields = file.read().rpartition(")")[2].split()
+        return fields[0], fields[19]
 
 
 def _boot_id() -> str:

@@ -1,1 +1,1 @@
-"""Sandboxes made by OCI runtimes (runc, crun, gVisor's runsc): one engine, the runtime a parameter."""
+"""Sandboxes made by OCI runtimes: one engine, with runc, crun or gVisor's runsc as parameter."""

@@ -1,9 +1,9 @@
 """config.json: what a runtime is told of the container, by the OCI runtime specification.
 
-The root stands ready in the bundle (`r`), made by our launcher from the image's layers. What is left
-to the runtime is what only the owner of the guest's namespaces can do: those namespaces themselves,
-/proc, and starting agentd with its id and capabilities. Seccomp is not here: agentd puts the
-compiled filter on every process it starts, the same on each engine.
+The root stands ready in the bundle (`r`), made by our launcher from the image's layers. What is
+left to the runtime is what only the owner of the guest's namespaces can do: those namespaces,
+/proc, file systems in memory, and starting agentd with its id and capabilities. Seccomp is not
+here: agentd puts the compiled filter on every process it starts, the same on each engine.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.idmaps import Lines
 from agentkernel.backends.local.plan import AGENT_CAPABILITIES, TTY_GROUP, limited_memory
 
-# A bind of it would show the guest, in its mountinfo, where on the host agentd is; a descriptor does
-# not. gVisor takes no descriptors, and its mountinfo names nothing of the host.
+# A bind of it would show the guest, in its mountinfo, where on the host agentd is; a descriptor
+# does not. gVisor takes no descriptors, and its mountinfo names nothing of the host.
 INHERITED_AGENT = "/proc/self/fd/5"
 AGENT_PATH = "/run/agentkernel/agentd"
 SOCKET_DIRECTORY = "/run/agentkernel/socket"
@@ -70,6 +70,9 @@ def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
 def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
     """For gVisor, whose kernel brings /proc, /dev and every tmpfs itself: nothing to mask there."""
     limits, plan = blueprint.limits, launch.plan
+    # The keeper shows it to runsc, whose sentry then says the same of its memory.
+    meminfo = procfs.meminfo(limited_memory(limits, launch.groups))
+    plan.op("stage", _MEMINFO, content=meminfo.encode())
     agent = plan.staged(plan.source(plan.agent_path, file=True))
     engine = plan.staged(plan.source(plan.engine_directory, writable=True))
     config = _config(launch, blueprint, AGENT_PATH)

@@ -12,7 +12,7 @@ _MORE_PLACES = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr
 
 
 def find_program(backend: str, program: str) -> str | None:
-    """AGENTKERNEL_RUNC, AGENTKERNEL_GVISOR, …, else the program in PATH or where systems have it."""
+    """What AGENTKERNEL_RUNC, AGENTKERNEL_GVISOR, … name; else in PATH or where systems have it."""
     named = os.environ.get(f"AGENTKERNEL_{backend.upper()}")
     if named:
         return os.path.abspath(named) if os.access(named, os.X_OK) else None
