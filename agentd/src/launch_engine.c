@@ -9,7 +9,7 @@
  *
  * K stays, as the one process that is the whole sandbox to the host: killing it ends every process of
  * the runtime and of the guest, whatever state the runtime thinks they are in, and takes the mounts
- * along. The other way round K ends as soon as one of those processes does: half a sandbox is none.
+ * along. The other way round K ends as soon as one of those two or three does: half a sandbox is none.
  */
 #define _GNU_SOURCE
 #include "launch_engine.h"
@@ -36,6 +36,8 @@
 /* In the directory that is the runtime's, `engine_source`. */
 #define SOCKET_DIR "socket"
 #define SOCKET_NAME "s"
+/* In the bundle. */
+#define PID_FILE "b/pid"
 #define POLL_NS 2000000L
 
 /* The runtime's last words, from the log that the plan told it to write: one JSON map a line. */
@@ -81,6 +83,13 @@ static void wait_for_runtime(const struct plan *plan, pid_t runtime) {
     if (status == 0) return;
     errno = 0;
     launch_fail("engine", last_words(plan->engine_log));
+}
+
+static void prepare_socket(const struct plan *plan) {
+    char dir[40];
+    snprintf(dir, sizeof dir, "%lld/" SOCKET_DIR, (long long)plan->engine_source);
+    if (chown(dir, (uid_t)plan->agent_uid, (gid_t)plan->agent_uid) < 0)
+        launch_fail("engine-socket", "owner");
 }
 
 /* An agentd that was handed no listening socket makes one, in a directory that the runtime shows it.
@@ -129,6 +138,27 @@ static void drop_everything(void) {
         launch_fail("capabilities", "keeper");
 }
 
+/* Where the container is one process, it was written down by the runtime: others that come to us are
+ * helpers of the runtime's on their way out. */
+static pid_t container_pid(void) {
+    char text[16] = "";
+    int fd = open(PID_FILE, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, text, sizeof text - 1) <= 0 || atoi(text) <= 1) launch_fail("engine", "pid");
+    close(fd);
+    return atoi(text);
+}
+
+/* Until that process ends; 0: until any does, because the container is several. */
+static void __attribute__((noreturn)) keep(pid_t main_pid) {
+    pid_t gone;
+    if (main_pid == 0)
+        while (waitpid(-1, NULL, WNOHANG) > 0) {}
+    do
+        gone = waitpid(-1, NULL, 0);
+    while (gone < 0 ? errno == EINTR : main_pid != 0 && gone != main_pid);
+    _exit(0);
+}
+
 void keeper_main(const struct plan *plan, int listen_fd) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) launch_fail("capabilities", "dumpable");
     (void)prctl(PR_SET_NAME, "agentd-keeper", 0, 0, 0);
@@ -140,9 +170,14 @@ void keeper_main(const struct plan *plan, int listen_fd) {
      * /proc would be a reason for the kernel to refuse the guest's. */
     if (plan->engine_listens &&
         mount("b/meminfo", "/proc/meminfo", NULL, MS_BIND, NULL) < 0) launch_fail("proc", "meminfo");
+    if (plan->engine_listens) prepare_socket(plan);
+    if (plan->engine_without_groups &&
+        mount("tmpfs", "/sys/fs/cgroup", "tmpfs", MS_RDONLY, "size=4k") < 0 && errno != ENOENT)
+        launch_fail("engine-groups", "");
     int boot = launch_move_high(launch_boot_descriptor(plan));
     pid_t runtime = start_runtime(plan, boot, launch_move_high(listen_fd), agent);
     wait_for_runtime(plan, runtime);
+    pid_t main_pid = plan->engine_listens ? 0 : container_pid();
     if (plan->engine_listens) take_socket(plan);
     if (!plan->nested_userns) forbid_user_namespaces();
     drop_everything();
@@ -152,7 +187,5 @@ void keeper_main(const struct plan *plan, int listen_fd) {
         if (null < 0 || dup2(null, fd) < 0) _exit(1);
     syscall(SYS_close_range, 3U, ~0U, 0U);
 
-    while (waitpid(-1, NULL, WNOHANG) > 0) {} /* helpers of the runtime's that have done their work */
-    while (waitpid(-1, NULL, 0) < 0 && errno == EINTR) {}
-    _exit(0);
+    keep(main_pid);
 }

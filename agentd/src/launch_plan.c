@@ -120,6 +120,7 @@ void plan_read(int fd, struct plan *plan) {
     plan->engine_log = text(map, "engine_log");
     plan->engine_source = signed_number(map, "engine_source");
     plan->engine_listens = flag(map, "engine_listens");
+    plan->engine_without_groups = flag(map, "engine_without_groups");
 
     const struct mp_value *sources = array(map, "sources"), *ops = array(map, "ops");
     plan->source_count = sources->len;

@@ -79,6 +79,7 @@ struct plan {
     char *engine_log;      /* where that command writes what went wrong */
     int64_t engine_source; /* the directory the runtime keeps its own state in */
     bool engine_listens;   /* agentd makes its socket itself, below engine_source */
+    bool engine_without_groups; /* the runtime sees no control groups */
 };
 
 /* Reads and decodes the plan from `fd`; ends the process by launch_fail("plan") if it is not one. */

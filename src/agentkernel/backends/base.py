@@ -51,15 +51,16 @@ class EffectiveLine(msgspec.Struct, frozen=True):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine can do at all; what it can do on this machine a try tells. `limits` names the
-    ones it may enforce. What is missing here is refused with UnsupportedError."""
+    """What an engine can do at all; what it can do on this machine a try tells. What is missing
+    here is refused with UnsupportedError, an explicit limit that is none of `limits` with
+    UnenforceableError. `pid1_guarded`: a guest can't end its own sandbox by a signal to PID 1."""
 
     pty: bool = True
     kept: bool = True
     pause: bool = False
     memory_snapshot: bool = False
     network: str = "none"
-    nested_userns: bool = True
+    pid1_guarded: bool = True
     limits: tuple[str, ...] = ()
 
 

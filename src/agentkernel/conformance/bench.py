@@ -176,6 +176,15 @@ def processes_below(pid: int) -> set[Identity]:
     return found
 
 
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process and its descendants that live, as the machine counts it."""
+    ticks = 0
+    for number, _ in processes_below(pid):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, _stat(number)[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def alive(processes: Set[Identity]) -> list[str]:
     now = {(number, started) for number, _, started in _all_processes()}
     return [f"{number} {_name(number)}" for number, started in sorted(processes & now)]
@@ -201,11 +210,14 @@ def _all_processes() -> Iterator[tuple[int, int, str]]:
     to collect, not ours."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            fields = (
-                Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")[2].split()
-            )
+            fields = _stat(int(name))
             if fields[0] != "Z":
                 yield int(name), int(fields[1]), fields[19]
+
+
+def _stat(number: int) -> list[str]:
+    """From field 3 on; the name in field 2 may hold anything."""
+    return Path(f"/proc/{number}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _name(number: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from agentkernel.conformance.bench import Bench, expect, says, sh, within
+from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.commands import run_command
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
@@ -75,7 +76,7 @@ async def the_guest_sees_only_itself(bench: Bench) -> None:
 
 
 async def agentd_is_out_of_reach(bench: Bench) -> None:
-    """guest root can't trace, read or take descriptors of PID 1, nor end it by a signal"""
+    """guest root can't trace or read PID 1, nor end it by a signal where the engine says so"""
     async with bench.sandbox(profile="permissive") as sandbox:
         for script in (
             "cat /proc/1/mem",
@@ -84,8 +85,12 @@ async def agentd_is_out_of_reach(bench: Bench) -> None:
         ):
             result = await sh(sandbox, f"{script} > /dev/null")
             expect(result.status.exit_code, f"`{script}` succeeded")
-        await sh(sandbox, "kill -9 1; kill -TERM 1; kill -SEGV 1; kill -STOP 1")
-        expect((await says(sandbox, "echo alive")).strip() == "alive", "it is gone")
+        if bench.backend().features.pid1_guarded:
+            await sh(sandbox, "kill -9 1; kill -TERM 1; kill -SEGV 1; kill -STOP 1")
+            expect((await says(sandbox, "echo alive")).strip() == "alive", "it is gone")
+        else:
+            result = await sh(sandbox, "kill -9 1; sleep 1000")
+            expect(result.status.outcome is Outcome.LOST, f"not guarded, but {result.status}")
 
 
 async def the_root_is_its_own(bench: Bench) -> None:

@@ -42,6 +42,7 @@ from agentkernel.guest.protocol import TOKEN_BYTES
 from agentkernel.images.cache import prune
 from agentkernel.images.model import IdView, RootFilesystem
 from agentkernel.images.resolve import resolve_image
+from agentkernel.security.profiles import Limits
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
@@ -80,6 +81,10 @@ class LocalBackend(Backend):
 
     async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
         """Raises for a blueprint that this engine can't carry out, before anything runs."""
+
+    def group_limits(self, limits: Limits) -> Limits:
+        """What the control groups are told: they count the engine's own processes, too."""
+        return limits
 
     def change_effective(self, lines: list[EffectiveLine], blueprint: Blueprint) -> None:
         """Corrects the lines where this engine differs from the native one."""
@@ -157,7 +162,7 @@ class LocalBackend(Backend):
             await self.refuse(blueprint, maps)
             root = self._resolve(blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
-            groups.create(blueprint.limits)
+            groups.create(self.group_limits(blueprint.limits))
             self._refuse_unenforceable(blueprint, groups)
             token = os.urandom(TOKEN_BYTES)
             pid = await self._launch(blueprint, maps, root, directory, groups, token)
@@ -210,6 +215,11 @@ class LocalBackend(Backend):
         )
 
     def _refuse_unenforceable(self, blueprint: Blueprint, groups: SandboxGroups) -> None:
+        for limit in sorted(blueprint.explicit - set(self.features.limits)):
+            raise UnenforceableError(
+                f"--{limit} can't be enforced by {self.name}",
+                hint="use --backend native, or leave the limit out",
+            )
         reason = self._hierarchy.reason or "no such controller"
         for limit in sorted(blueprint.explicit & {"memory", "cpus"}):
             if limit not in groups.enforced:

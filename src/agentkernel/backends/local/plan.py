@@ -44,6 +44,7 @@ class LaunchPlan:
     engine_log: str = ""
     engine_directory: str = ""
     engine_listens: bool = False
+    engine_without_groups: bool = False
     _sources: list[dict[str, Any]] = field(default_factory=list)
     _ops: list[dict[str, Any]] = field(default_factory=list)
     _stacks: int = 0
@@ -106,6 +107,7 @@ class LaunchPlan:
                 "engine_log": self.engine_log,
                 "engine_source": engine_source,
                 "engine_listens": self.engine_listens,
+                "engine_without_groups": self.engine_without_groups,
             }
         )
 

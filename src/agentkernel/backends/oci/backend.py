@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 
 from agentkernel.backends.base import Blueprint, EffectiveLine, Features
 from agentkernel.backends.local import idmaps
@@ -30,9 +31,9 @@ class OciBackend(LocalBackend):
     async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
         need_program(self.name, self.program)
 
-    def command(self, launch: Launch) -> tuple[list[str], list[str]]:
+    @abstractmethod
+    def command(self, launch: Launch, blueprint: Blueprint) -> tuple[list[str], list[str]]:
         """Words for the runtime before `run --detach`, and after it."""
-        raise NotImplementedError
 
     def _set_up_engine(self, launch: Launch, blueprint: Blueprint, config: bytes) -> None:
         plan = launch.plan
@@ -41,12 +42,12 @@ class OciBackend(LocalBackend):
         plan.op("stage", "config.json", content=config)
         plan.engine_log = f"{plan.bundle}/log"
         plan.engine_listens = self.listen is not None
-        before, after = self.command(launch)
+        before, after = self.command(launch, blueprint)
         plan.engine = [
             plan.staged(program),
             *("--root", state, "--log", plan.engine_log, "--log-format", "json"),
             *before,
-            *("run", "--detach", "--bundle", plan.bundle),
+            *("run", "--detach", "--bundle", plan.bundle, "--pid-file", f"{plan.bundle}/pid"),
             *after,
             blueprint.id,
         ]
@@ -83,7 +84,7 @@ class ContainerBackend(OciBackend):
             )
         refuse_shifted(self.program, maps)
 
-    def command(self, launch: Launch) -> tuple[list[str], list[str]]:
+    def command(self, launch: Launch, blueprint: Blueprint) -> tuple[list[str], list[str]]:
         return [], ["--preserve-fds", "3"]
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
@@ -111,6 +112,13 @@ class RuncBackend(ContainerBackend):
 class CrunBackend(ContainerBackend):
     name = "crun"
     program = "crun"
+
+    def command(self, launch: Launch, blueprint: Blueprint) -> tuple[list[str], list[str]]:
+        # The groups are ours, and the runtime is in them already. It gives up on a machine that has
+        # v1 and v2 side by side, whatever it is told, unless it sees neither.
+        launch.plan.engine_without_groups = True
+        before, after = super().command(launch, blueprint)
+        return [*before, "--cgroup-manager", "disabled"], after
 
 
 def refuse_shifted(program: str, maps: idmaps.IdMaps) -> None:

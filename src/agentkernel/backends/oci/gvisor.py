@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import msgspec
 from agentkernel.backends.base import Blueprint, EffectiveLine, Features
 from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch
+from agentkernel.backends.local.effective import NOT_ENFORCED
 from agentkernel.backends.local.plan import add_files, add_stacks
 from agentkernel.backends.local.sandbox import LocalSandbox
 from agentkernel.backends.oci.backend import OciBackend, refuse_shifted, replace_line
@@ -25,6 +27,7 @@ from agentkernel.backends.oci.programs import need_program
 from agentkernel.errors import HostError, SandboxUnavailableError, UnsupportedError
 from agentkernel.guest.processes import GuestProcess, Outcome, ProcessOptions
 from agentkernel.ids import new_id
+from agentkernel.security.profiles import Limits
 
 # The fastest that needs nothing of the machine first; `kvm` may be there and still run nothing.
 PLATFORMS = ("systrap", "ptrace", "kvm")
@@ -46,7 +49,7 @@ class GvisorBackend(OciBackend):
     name = "gvisor"
     program = "runsc"
     isolation = "user-space kernel: gVisor between the guest and the machine's own"
-    features = Features(limits=("memory", "cpus", "disk", "nofile"))
+    features = Features(limits=("memory", "cpus", "disk", "nofile"), pid1_guarded=False)
     listen = f"{SOCKET_DIRECTORY}/s"
 
     def __init__(self, state_dir: Path, *, platform: str = "") -> None:
@@ -103,7 +106,7 @@ class GvisorBackend(OciBackend):
         except SandboxUnavailableError as exc:
             return exc.message
 
-    def command(self, launch: Launch) -> tuple[list[str], list[str]]:
+    def command(self, launch: Launch, blueprint: Blueprint) -> tuple[list[str], list[str]]:
         before = [
             f"--platform={self.platform}",
             "--network=none",
@@ -118,6 +121,9 @@ class GvisorBackend(OciBackend):
         ]
         if launch.maps.mode == "single":
             before.append("--rootless")
+        if "CAP_NET_RAW" in blueprint.capabilities:
+            # Raw sockets of the sentry's own loopback. Without it the capability would be missing.
+            before.append("--net-raw")
         return before, []
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
@@ -126,8 +132,46 @@ class GvisorBackend(OciBackend):
         add_files(launch.plan, launch.root)
         self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint))
 
+    def group_limits(self, limits: Limits) -> Limits:
+        """The sentry counts no processes; one is about two tasks of the machine, beside its own."""
+        return dataclasses.replace(limits, pids=_host_tasks(limits))
+
     def change_effective(self, lines: list[EffectiveLine], blueprint: Blueprint) -> None:
         replace_line(lines, "isolation", "user-space kernel", f"gVisor, platform {self.platform}")
+        replace_line(
+            lines,
+            "network",
+            "none: loopback only",
+            "the sentry's own network stack, without an interface",
+        )
+        replace_line(lines, "nested user namespaces", *_nested(blueprint))
+        for number, line in enumerate(lines):
+            if line.what == "pids":
+                tasks = _host_tasks(blueprint.limits)
+                words = (
+                    f"{NOT_ENFORCED} by gVisor; more than {tasks} tasks on the machine "
+                    "end the sandbox"
+                    if line.enforced_by == "pids control group"
+                    else f"{NOT_ENFORCED} by gVisor"
+                )
+                lines[number] = EffectiveLine("pids", line.value, words)
+        lines.append(
+            EffectiveLine(
+                "PID 1",
+                "guest root can end its own sandbox by a signal to it",
+                f"{NOT_ENFORCED} by gVisor",
+            )
+        )
+
+
+def _host_tasks(limits: Limits) -> int:
+    return 2 * limits.pids + 256
+
+
+def _nested(blueprint: Blueprint) -> tuple[str, str]:
+    if blueprint.nested_userns:
+        return "allowed", "asked for by the spec; they are the sentry's, not the machine's"
+    return "denied", "seccomp"
 
 
 async def _run_true(sandbox: LocalSandbox) -> str | None:
