@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 
 from .conftest import COMMAND, Cli, Json
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import diagnose
-from agentkernel.backends.native.launcher import LaunchFailure
+from agentkernel.backends.local import diagnose
+from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.errors import HostError
 
 from .conftest import COMMAND

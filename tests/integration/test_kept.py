@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentkernel.backends.base import Blueprint, Sandbox
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
+from agentkernel.backends.local.hierarchy import Hierarchy
+from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.native.backend import NativeBackend
-from agentkernel.backends.native.hierarchy import Hierarchy
-from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.errors import NotFoundError
 from agentkernel.guest.processes import GuestProcess, ProcessOptions
 from agentkernel.guest.protocol import Channel

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 
 from .daemon_process import Daemon
 

@@ -1,4 +1,4 @@
-"""A running native sandbox, and how one ends."""
+"""A running sandbox of this machine, and how one ends."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 
 from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
-from agentkernel.backends.native import idmaps
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.diagnose import explain
-from agentkernel.backends.native.directory import Runtime, SandboxDirectory
-from agentkernel.backends.native.idranges import IdRanges
-from agentkernel.backends.native.launcher import LaunchFailure, remove_upper
-from agentkernel.backends.native.plan import LaunchPlan
-from agentkernel.backends.native.uppers import wait_unmounted
+from agentkernel.backends.local import idmaps
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.diagnose import explain
+from agentkernel.backends.local.directory import Runtime, SandboxDirectory
+from agentkernel.backends.local.idranges import IdRanges
+from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
+from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.uppers import wait_unmounted
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -33,8 +33,9 @@ _HIT = {
 }
 
 
-class NativeSandbox:
-    """A running sandbox of this engine. Made by NativeBackend."""
+class LocalSandbox:
+    """A running sandbox. `pid` is the host's number of the process that is all of it to the host:
+    its PID 1, or the keeper of the runtime that made it. Made by LocalBackend."""
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ def _remove_if_empty(path: Path) -> bool:
 
 
 async def end_process(pid: int) -> None:
-    """Kills PID 1 of a sandbox, and with it everything inside; returns when it is gone."""
+    """Kills the process that is the sandbox, with everything inside; returns when it is gone."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
