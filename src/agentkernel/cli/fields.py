@@ -27,7 +27,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "nofile": options.nofile,
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
-        "command_output_bytes": getattr(options, "output", None),
+        "command_output_bytes": getattr(options, "command_output", None),
         "config": getattr(options, "origin", None),
     }
     return {name: value for name, value in fields.items() if value is not None}

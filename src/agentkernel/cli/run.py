@@ -52,7 +52,7 @@ async def _run(options: argparse.Namespace, argv: list[str]) -> int:
             _say_once(runs, sandbox)
         process_options = _process_options(options, terminal)
         if options.json:
-            return await _run_to_json(sandbox, argv, process_options, options.output)
+            return await _run_to_json(sandbox, argv, process_options, options.command_output)
         process = start_command(sandbox, argv, process_options)
         code = await _attend(process, terminal)
         status = judge(sandbox, process.status)
