@@ -79,7 +79,7 @@ async def box_without(
     with pytest.MonkeyPatch.context() as patch:
         for guard in guards:
             GUARDS[guard](patch)
-        sandbox = await kernel.backend.create(blueprint)
+        sandbox = await kernel.backends["native"].create(blueprint)
     try:
         yield Box(kernel, sandbox, await interpreter(kernel, sandbox))
     finally:

@@ -103,7 +103,9 @@ def image(tmp_path: Path) -> Path:
 async def launch(kernel: Runs, image: Path) -> str:
     """`ok` if a sandbox of the image came up and answered, else the code of the typed error."""
     try:
-        sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image)), owned=True))
+        sandbox = await kernel.backends["native"].create(
+            expand(SandboxSpec(image=str(image)), owned=True)
+        )
     except AgentKernelError as error:
         assert error.hint or isinstance(error, LaunchError), error
         return error.code
@@ -189,7 +191,9 @@ def install(tool: Path, image: Path, name: str, mode: int) -> None:
 
 async def run_tool(kernel: Runs, image: Path, tool: Path, *words: str) -> list[str]:
     install(tool, image, "tool", 0o755)
-    sandbox = await kernel.backend.create(expand(SandboxSpec(image=str(image)), owned=True))
+    sandbox = await kernel.backends["native"].create(
+        expand(SandboxSpec(image=str(image)), owned=True)
+    )
     try:
         result = await kernel.run(sandbox, ["/bin/tool", *words])
         assert result.status.exit_code == 0, result.status
@@ -241,7 +245,7 @@ async def test_devices_in_an_image_do_not_open(box_kernel: Runs, image: Path, to
 
 async def test_setuid_in_an_image_is_ignored(box_kernel: Runs, image: Path, tool: Path) -> None:
     install(tool, image, "taken", 0o6755)
-    sandbox = await box_kernel.backend.create(
+    sandbox = await box_kernel.backends["native"].create(
         expand(SandboxSpec(image=str(image), user="user"), owned=True)
     )
     try:

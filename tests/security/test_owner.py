@@ -138,7 +138,7 @@ async def test_killed_owner_leaves_nothing(state: Path, disk: str) -> None:
             assert groups_of(id) or not Hierarchy().parents
         async with Runs(state) as kernel:
             # Control: while the owner lives, another kernel leaves its sandbox alone.
-            assert await kernel.backend.collect_garbage() == 0
+            assert await kernel.backends.collect_garbage() == 0
             assert directory.exists() and guest in alive(inside)
         process.send_signal(signal.SIGKILL)
         await eventually(lambda: not alive(inside), "the guest's processes are gone")
@@ -159,7 +159,7 @@ async def test_stopped_owner_keeps_its_sandbox(state: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         try:
             async with Runs(state) as kernel:
-                assert await kernel.backend.collect_garbage() == 0
+                assert await kernel.backends.collect_garbage() == 0
             assert (state / "runs" / id).exists()
             assert guest in alive([guest])
         finally:

@@ -62,37 +62,3 @@ def test_offsets_are_where_output_goes_on(daemon: Daemon, sandbox: str) -> None:
     out, _, _ = frames.rest()
     assert out == b"456789"
     frames.close()
-
-
-def test_no_gap_and_no_repeat_when_the_daemon_is_killed(own_daemon: Daemon) -> None:
-    """A counter that is read over three killed daemons, each time from where it broke off."""
-    id = own_daemon.create()
-    lines = 3000
-    job = start(
-        own_daemon,
-        id,
-        argv=[
-            "python3",
-            "-uc",
-            f"import time\nfor i in range({lines}): print(i); time.sleep(.001)",
-        ],
-    )
-    seen = b""
-    for _ in range(3):
-        frames = own_daemon.stream(f"/v1/jobs/{job}/attach?stdout_offset={len(seen)}")
-        wanted = len(seen) + 500
-        while len(seen) < wanted:
-            channel, data = frames.next()
-            if channel == 1:
-                seen += data
-            else:
-                assert data["event"] == "started", data
-        own_daemon.kill()
-        frames.vanish()
-        own_daemon.start()
-    frames = own_daemon.stream(f"/v1/jobs/{job}/attach?stdout_offset={len(seen)}")
-    out, _, end = frames.rest()
-    frames.close()
-    assert (seen + out).split() == [b"%d" % i for i in range(lines)]
-    assert (end["event"], end["exit_code"]) == ("exit", 0)
-    assert own_daemon.request("GET", f"/v1/jobs/{job}")[1]["state"] == "ended"

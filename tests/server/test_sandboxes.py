@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from agentkernel.audit.reading import newest
+
 from .daemon_process import Daemon
 
 
@@ -254,3 +256,6 @@ def test_a_process_of_another_user_is_turned_away(own_daemon: Daemon, tmp_path: 
         own_daemon.state_dir.chmod(0o700)
         path.chmod(0o600)
     assert "uid 65534 was turned away" in own_daemon.log()
+    found, _ = newest(own_daemon.state_dir / "audit", lambda entry: entry.action == "connect")
+    (denied,) = (line.entry for line in found)
+    assert denied.result == "denied" and denied.actor and denied.actor.uid == 65534

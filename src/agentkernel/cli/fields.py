@@ -19,6 +19,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "user": options.user,
         "toolchains": None if options.toolchains is None else options.toolchains == "host",
         "nested_userns": options.nested_userns,
+        "backend": options.backend,
         "memory_bytes": options.memory,
         "cpus": options.cpus,
         "pids": options.pids,

@@ -22,7 +22,7 @@ def main(options: argparse.Namespace) -> int:
             {"what": line.what, "value": line.value, "enforced_by": line.enforced_by}
             for line in sandbox.effective
         ]
-        print(json.dumps({"backend": "native", "effective": lines}))
+        print(json.dumps({"backend": options.backend, "effective": lines}))
         return 0
     width = max(len(line.what) for line in sandbox.effective)
     for line in sandbox.effective:

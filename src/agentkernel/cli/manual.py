@@ -86,6 +86,9 @@ agentkernel setup --check native""",
     "daemon stop": "agentkernel daemon stop",
     "daemon restart": "agentkernel daemon restart",
     "daemon logs": "agentkernel daemon logs --lines 20",
+    "audit": """\
+agentkernel audit --since 2h --sandbox work
+agentkernel audit --verify""",
     "config": """\
 agentkernel config show
 agentkernel config set limits.memory 2G""",
@@ -115,6 +118,7 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
+    "audit": f"{_ONE}--verify: the log is not what was written\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
     "doctor": f"{_ONE}something that is needed does not work\n{_PLAIN}",
 }

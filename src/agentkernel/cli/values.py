@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from typing import Literal
 
 from agentkernel.quantities import parse_duration, parse_size
@@ -29,6 +30,26 @@ def duration(text: str) -> float:
         return parse_duration(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def moment(text: str) -> float:
+    """`2h` (ago) or `2026-01-31T12:00` (here): a time in Unix seconds."""
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        from datetime import datetime
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2h or 2026-01-31T12:00"
+        ) from None
+
+
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
 
 
 def environment_entry(text: str) -> tuple[str, str]:

@@ -6,9 +6,11 @@ import argparse
 from typing import Any
 
 from agentkernel.cli.values import (
+    count,
     duration,
     environment_entry,
     label_entry,
+    moment,
     size_or_unlimited,
     size_value,
 )
@@ -141,6 +143,32 @@ def add_daemon(commands: Any) -> None:
     logs.add_argument("-n", "--lines", type=int, default=100, metavar="N", help="default: 100")
 
 
+def add_audit(commands: Any) -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="show the audit log, or prove that it is as it was written",
+        description="Shows what was done to sandboxes, by whom, and how it ended. Reads the log's "
+        "files; no daemon is needed. With --verify the exit status is 1 if the log is not what was "
+        "written.",
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("-f", "--follow", action="store_true", help="wait for more")
+    kinds.add_argument("--verify", action="store_true", help="check every line and every link")
+    kinds.add_argument("--head", action="store_true", help="print the head: keep it elsewhere")
+    parser.add_argument(
+        "--against", metavar="HEAD", help="with --verify: the log must hold this head, kept before"
+    )
+    parser.add_argument(
+        "--since", type=moment, metavar="TIME", help="such as 2h, or 2026-01-31T12:00"
+    )
+    parser.add_argument("--sandbox", metavar="NAME", help="only this one, by name or id")
+    parser.add_argument(
+        "-n", "--lines", type=count, metavar="N",
+        help="the last N actions (default: 100; with --since all)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the lines as they are")
+
+
 def _one(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
 
@@ -157,6 +185,10 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
 
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
+    group.add_argument(
+        "--backend", metavar="NAME",
+        help="the engine: native (default); `setup --check` tells which work here",
+    )  # fmt: skip
     group.add_argument(
         "--image", metavar="IMAGE",
         help="`host` (this machine's programs, the default) or a directory with a root file system",

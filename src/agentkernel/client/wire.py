@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -75,10 +76,15 @@ def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
+def _client() -> str:
+    """What the audit log calls us: the command line is a user of this package like any other."""
+    return "agentkernel-cli" if "agentkernel.cli.main" in sys.modules else "agentkernel-sdk"
+
+
 def request(
     method: str, where: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> bytes:
-    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel"]
+    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel", f"User-Agent: {_client()}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if body is not None or method in ("POST", "PUT"):
         lines.append(f"Content-Length: {len(body or b'')}")

@@ -101,6 +101,11 @@ class GuestProcess:
             request["timeout_ms"] = max(1, round(options.timeout_seconds * 1000))
         return cls(channel.open("exec", **request), id)
 
+    @property
+    def output_bytes(self) -> int:
+        """All that it wrote so far, as far as it was read here."""
+        return sum(self._offsets.values())
+
     async def output(self) -> Chunk | None:
         """The next bytes of stdout or stderr; None at the end, when `status` is set.
 

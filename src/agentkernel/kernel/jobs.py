@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from agentkernel.audit.trail import Trail, audited
 from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
 from agentkernel.guest.channel import End
 from agentkernel.guest.processes import (
@@ -33,10 +34,12 @@ Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 class Jobs:
     """The jobs of all sandboxes of a kernel."""
 
-    def __init__(self, store: Store, find: Find) -> None:
+    def __init__(self, store: Store, find: Find, trail: Trail) -> None:
         self._store = store
         self._find = find
+        self.trail = trail
 
+    @audited("job.start")
     async def start(
         self,
         sandbox: str,
@@ -82,6 +85,7 @@ class Jobs:
         await self.refresh(live)
         return await self._store.get_job(id)
 
+    @audited("job.attach", "job")
     @contextlib.asynccontextmanager
     async def attach(
         self, id: str, *, owner: str | None = None, stdout_offset: int = 0, stderr_offset: int = 0
@@ -103,9 +107,11 @@ class Jobs:
                 if process.status is not None:
                     await self._end(live, id, judge(sandbox, process.status))
 
+    @audited("job.signal", "job")
     async def signal(self, id: str, number: int, *, owner: str | None = None) -> None:
         await self._call(id, owner, "signal", signal=number)
 
+    @audited("job.kill", "job")
     async def kill(self, id: str, *, owner: str | None = None) -> None:
         """The whole tree, whatever it did to hide."""
         await self._call(id, owner, "signal", kill=True)

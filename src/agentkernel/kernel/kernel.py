@@ -23,12 +23,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
-from agentkernel.backends.native.backend import NativeBackend
+from agentkernel.audit.log import Retention
+from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
+from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.auditing import AuditedFiles, open_trail
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -39,12 +42,12 @@ from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import (
     EventPage,
     Idempotency,
-    NewEvent,
     SandboxPage,
     SandboxRecord,
     StateLock,
     Statistics,
     Store,
+    event_of,
 )
 
 LOCAL_OWNER = "local"
@@ -56,12 +59,18 @@ class Kernel:
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
-        self, state_dir: Path | None = None, *, admission: Admission | None = None
+        self,
+        state_dir: Path | None = None,
+        *,
+        admission: Admission | None = None,
+        audit: Retention | None = None,
     ) -> None:
         self.state_dir = state_dir or state_directory()
-        self.backend: Backend = NativeBackend(self.state_dir)
+        self.backends = Backends(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
+        self._audit = audit
+        self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
@@ -70,15 +79,21 @@ class Kernel:
     async def __aenter__(self) -> Kernel:
         self._lock.acquire()
         try:
-            self._store = await Store.open(self.state_dir / "state.db")
+            self.trail = open_trail(self.state_dir, self._audit)
         except BaseException:
             self._lock.release()
             raise
-        self.jobs = Jobs(self._store, self._find)
+        try:
+            self._store = await Store.open(self.state_dir / "state.db")
+        except BaseException:
+            self.trail.close()
+            self._lock.release()
+            raise
+        self.jobs = Jobs(self._store, self._find, self.trail)
         self._reaper = Reaper(self)
         try:
-            await self.backend.collect_garbage()
-            self._live = await reconcile(self._store, self.backend)
+            await self.backends.collect_garbage()
+            self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
         except BaseException:
             await self._close()
@@ -102,10 +117,12 @@ class Kernel:
                 live.sandbox.channel.close()
         self._live.clear()
         await self._store.close()
+        self.trail.close()
         self._lock.release()
 
     # -- life -----------------------------------------------------------------------------------
 
+    @audited("sandbox.create")
     async def create(
         self,
         spec: SandboxSpec,
@@ -128,17 +145,19 @@ class Kernel:
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
+        backend = self.backends[spec.backend]
         blueprint = expand(spec, owned=False)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
+        self.trail.found(blueprint.id, name)
         now = time.time()
         inserted = await self._store.insert_sandbox(
             SandboxRecord(
                 id=blueprint.id,
                 name=name,
                 owner=owner,
-                backend=self.backend.name,
+                backend=backend.name,
                 blueprint=msgspec.to_builtins(blueprint),
                 env=spec.env,
                 labels=dict(labels or {}),
@@ -159,7 +178,7 @@ class Kernel:
         live = self._live[blueprint.id] = Live(blueprint.id)
         async with live.changing:
             try:
-                live.sandbox = await self.backend.create(blueprint, progress)
+                live.sandbox = await backend.create(blueprint, progress)
                 return await self._running(inserted.record, "sandbox.created")
             except BaseException as exc:
                 self._live.pop(blueprint.id, None)
@@ -167,7 +186,7 @@ class Kernel:
                     await live.sandbox.destroy()
                 await self._store.remove_sandbox(
                     blueprint.id,
-                    events=[_event(inserted.record, "sandbox.create_failed", reason=_words(exc))],
+                    events=[event_of(inserted.record, "sandbox.create_failed", reason=_words(exc))],
                 )
                 raise
 
@@ -178,6 +197,7 @@ class Kernel:
                 pass
         return await self._store.get_sandbox(record.id)
 
+    @audited("sandbox.start")
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
         """Runs a stopped sandbox again. One that runs is left as it is."""
         record, live = await self._find(id, owner)
@@ -189,9 +209,10 @@ class Kernel:
                 raise ConflictError(
                     "the files of this sandbox were in memory and are gone", hint="make another"
                 )
-            live.sandbox = await self.backend.start(_blueprint(record))
+            live.sandbox = await self.backends[record.backend].start(_blueprint(record))
             return await self._running(record, "sandbox.started")
 
+    @audited("sandbox.stop")
     async def stop(
         self,
         id: str,
@@ -217,23 +238,26 @@ class Kernel:
                 handle=None,
                 expires_at=None,
                 error=None,
-                events=[_event(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+                events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
             )
 
+    @audited("sandbox.remove")
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
+        backend = self.backends[record.backend]
         async with live.changing:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
             if sandbox:
                 await sandbox.destroy()
-            await self.backend.remove(record.id)
+            await backend.remove(record.id)
             await self._store.remove_sandbox(
-                record.id, events=[_event(record, "sandbox.removed", reason=reason)]
+                record.id, events=[event_of(record, "sandbox.removed", reason=reason)]
             )
             self._live.pop(record.id, None)
 
+    @audited("sandbox.extend")
     async def extend(
         self, id: str, ttl_seconds: float, *, owner: str | None = None
     ) -> SandboxRecord:
@@ -256,7 +280,7 @@ class Kernel:
             started_at=now,
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
-            events=[_event(record, kind)],
+            events=[event_of(record, kind)],
         )
         self._reaper.wake()
         return record
@@ -296,6 +320,7 @@ class Kernel:
 
     # -- commands -------------------------------------------------------------------------------
 
+    @audited("exec")
     @contextlib.asynccontextmanager
     async def exec(
         self,
@@ -314,6 +339,7 @@ class Kernel:
             finally:
                 process.release()
 
+    @audited("exec")
     async def run(
         self,
         id: str,
@@ -348,14 +374,15 @@ class Kernel:
     @contextlib.asynccontextmanager
     async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
         """The files of a running sandbox, which is in use for as long as the block lasts."""
-        _, live = await self._find(id, owner)
+        record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            yield GuestFiles(sandbox.channel)
+            yield AuditedFiles(sandbox.channel, self.trail, record)
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)
+        self.trail.found(record.id, record.name)
         return record, self._live.setdefault(record.id, Live(record.id))
 
     @property
@@ -363,7 +390,7 @@ class Kernel:
         return self._live
 
     async def tell(self, record: SandboxRecord, kind: str, **body: Any) -> None:
-        await self._store.append_events([_event(record, kind, **body)])
+        await self._store.append_events([event_of(record, kind, **body)])
 
 
 def _blueprint(record: SandboxRecord) -> Blueprint:
@@ -383,10 +410,6 @@ def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> Pro
 
 def _output_bytes(record: SandboxRecord) -> int:
     return int(record.blueprint.get("limits", {}).get("output_bytes", OUTPUT_BYTES))
-
-
-def _event(record: SandboxRecord, kind: str, **body: Any) -> NewEvent:
-    return NewEvent(kind=kind, sandbox_id=record.id, owner=record.owner, body=body)
 
 
 def _words(error: BaseException) -> str:

@@ -11,6 +11,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
 from agentkernel.errors import AgentKernelError, NotFoundError
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class Reaper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._watch(), name="reaper")
+        with acting(Actor(door="clock")):
+            self._task = asyncio.create_task(self._watch(), name="reaper")
 
     async def stop(self) -> None:
         if self._task:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from agentkernel.backends.base import Backend, Progress, Sandbox
-from agentkernel.backends.native.backend import NativeBackend
+from agentkernel.backends.base import Progress, Sandbox
+from agentkernel.backends.registry import Backends
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult, run_command
 from agentkernel.kernel.spec import SandboxSpec, expand
@@ -26,11 +26,11 @@ class Runs:
 
     def __init__(self, state_dir: Path | None = None) -> None:
         self.state_dir = state_dir or state_directory()
-        self.backend: Backend = NativeBackend(self.state_dir)
+        self.backends = Backends(self.state_dir)
         self._sandboxes: dict[str, Sandbox] = {}
 
     async def __aenter__(self) -> Runs:
-        await self.backend.collect_garbage()
+        await self.backends.collect_garbage()
         return self
 
     async def __aexit__(
@@ -43,7 +43,8 @@ class Runs:
             await self.destroy(sandbox)
 
     async def create(self, spec: SandboxSpec, progress: Progress | None = None) -> Sandbox:
-        sandbox = await self.backend.create(expand(spec, owned=True), progress)
+        backend = self.backends[spec.backend]
+        sandbox = await backend.create(expand(spec, owned=True), progress)
         self._sandboxes[sandbox.id] = sandbox
         return sandbox
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from agentkernel.backends.base import Blueprint
 from agentkernel.backends.native.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
+from agentkernel.backends.registry import DEFAULT_BACKEND
 from agentkernel.errors import InvalidInputError, UnenforceableError
 from agentkernel.ids import new_id
 from agentkernel.security.profiles import Limits, security_profile
@@ -56,6 +57,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     caller says nothing else. `config`: which files this was read from; kept and shown, not obeyed.
     """
 
+    backend: str = DEFAULT_BACKEND
     image: str = "host"
     profile: str = "moderate"
     user: str = "root"

@@ -17,13 +17,15 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentkernel import __version__
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
 from agentkernel.errors import (
     AgentKernelError,
     NotFoundError,
     PolicyDeniedError,
     ResourceExhaustedError,
 )
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -157,14 +159,31 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return
-        if any(name == b"origin" for name, _ in scope["headers"]):
-            error = PolicyDeniedError("requests of web pages are not served")
-            await _refuse(error, scope, receive, send)
-            return
-        if self._service.stopping.is_set():
-            await _refuse(ending(), scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        with acting(_actor(scope)):
+            if any(name == b"origin" for name, _ in scope["headers"]):
+                error = PolicyDeniedError("requests of web pages are not served")
+                self._service.kernel.trail.note(
+                    "request", result="denied", code=error.code, path=scope["path"],
+                    method=scope.get("method", "GET"), reason="a web page",
+                )  # fmt: skip
+                await _refuse(error, scope, receive, send)
+            elif self._service.stopping.is_set():
+                await _refuse(ending(), scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
+
+def _actor(scope: Scope) -> Actor:
+    """Who is at the other end. What it calls itself is its own word."""
+    peer = scope.get("state", {}).get("peer")
+    client = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+    return Actor(
+        door="socket",
+        owner=LOCAL_OWNER,
+        uid=peer.uid if peer else None,
+        pid=peer.pid if peer else None,
+        client=None if client is None else client[:64].decode("latin-1"),
+    )
 
 
 async def _refuse(error: AgentKernelError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +241,9 @@ async def _status(request: Request) -> Response:
 
 
 async def _shutdown(request: Request) -> Response:
-    service_of(request).stop_asked()
+    service = service_of(request)
+    service.kernel.trail.note("kernel.stop_asked")
+    service.stop_asked()
     return json_response({}, 202)
 
 

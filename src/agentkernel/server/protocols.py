@@ -8,8 +8,9 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -25,15 +26,20 @@ KEEP_ALIVE_SECONDS: Final = 75
 log = logging.getLogger("agentkernel.server")
 
 
-def peer_uid(fd: int) -> int:
-    """The uid of the process that connected, as the kernel wrote it down then."""
+class Peer(NamedTuple):
+    pid: int
+    uid: int
+
+
+def peer_of(fd: int) -> Peer:
+    """The process that connected, as the kernel wrote it down then."""
     sock = socket.socket(fileno=fd)
     try:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     finally:
         sock.detach()
-    _, uid, _ = struct.unpack("iII", credentials)
-    return int(uid)
+    pid, uid, _ = struct.unpack("iII", credentials)
+    return Peer(pid, uid)
 
 
 def hung_up(transport: asyncio.Transport) -> bool:
@@ -48,15 +54,20 @@ def hung_up(transport: asyncio.Transport) -> bool:
 class HttpProtocol(HttpToolsProtocol):
     """A connection of our own uid, whose headers are bounded in size and time."""
 
+    # Is told of a process that has no business here.
+    on_stranger: Callable[[Peer], None] | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_bytes: int | None = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
         super().connection_made(transport)
-        uid = peer_uid(transport.get_extra_info("socket").fileno())
-        if uid != os.getuid():
-            log.warning("a process of uid %d was turned away", uid)
+        self._peer = peer_of(transport.get_extra_info("socket").fileno())
+        if self._peer.uid != os.getuid():
+            log.warning("a process of uid %d was turned away", self._peer.uid)
             self._refuse()
+            if self.on_stranger:
+                self.on_stranger(self._peer)
         elif len(self.connections) > MAX_CONNECTIONS:
             log.warning("%d connections are open: one was turned away", len(self.connections))
             self._refuse()
@@ -83,6 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["state"]["hung_up"] = partial(hung_up, self.transport)
+        self.scope["state"]["peer"] = self._peer
         if self._header_bytes is None:
             self._header_bytes = 0
             self._expect_headers()
@@ -127,3 +139,5 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:  # None: it was no proper handshake
             scope["state"]["hung_up"] = partial(hung_up, self.transport)
+            descriptor = self.transport.get_extra_info("socket").fileno()
+            scope["state"]["peer"] = peer_of(descriptor)

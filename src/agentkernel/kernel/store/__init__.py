@@ -24,6 +24,7 @@ from agentkernel.kernel.store.records import (
     SandboxPage,
     SandboxRecord,
     Statistics,
+    event_of,
 )
 from agentkernel.kernel.store.store import Store
 
@@ -39,4 +40,5 @@ __all__ = [
     "StateLock",
     "Statistics",
     "Store",
+    "event_of",
 ]

@@ -109,6 +109,10 @@ class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     at: Time | None = None
 
 
+def event_of(record: SandboxRecord, kind: str, **body: Any) -> NewEvent:
+    return NewEvent(kind=kind, sandbox_id=record.id, owner=record.owner, body=body)
+
+
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """An event. `seq` grows and is never used twice; events outlive their sandbox."""
 
