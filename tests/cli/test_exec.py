@@ -229,7 +229,7 @@ HEAVY = {
     "asyncio", "concurrent", "dataclasses", "hashlib", "inspect", "logging", "msgspec", "pathlib",
     "random", "sqlite3", "ssl", "starlette", "subprocess", "tempfile", "urllib", "uvicorn",
 }  # fmt: skip
-OURS = {"cli", "client", "errors", "ids", "outcomes", "places"}
+OURS = {"cli", "client", "errors", "ids", "outcomes", "places", "quantities"}
 
 
 def test_exec_loads_little(box: str, daemon_dir: Path) -> None:
