@@ -10,7 +10,7 @@ import pytest
 from agentkernel.backends.base import Blueprint, Sandbox
 from agentkernel.backends.native import idmaps
 from agentkernel.backends.native.backend import NativeBackend
-from agentkernel.backends.native.cgroups import Hierarchy
+from agentkernel.backends.native.hierarchy import Hierarchy
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.errors import NotFoundError
 from agentkernel.guest.processes import GuestProcess, ProcessOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native.cgroups import Hierarchy
+from agentkernel.backends.native.hierarchy import Hierarchy
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome

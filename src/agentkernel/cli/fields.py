@@ -26,6 +26,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "disk_bytes": None if unlimited else options.disk,
         "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
+        "best_effort": options.best_effort,
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentkernel.cli.values import count, moment
 from agentkernel.cli.verbs import _group, _verb, add_config_option
 
 SHELLS = ("bash", "zsh", "fish")
@@ -48,3 +49,29 @@ def add_completion(commands: Any) -> None:
     parser.add_argument("shell", choices=SHELLS, help="the shell")
     # What the scripts call: the words typed so far, the last of which is to be completed.
     parser.add_argument("--words", nargs="...", help="==SUPPRESS==")
+
+
+def add_audit(commands: Any) -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="show the audit log, or prove that it is as it was written",
+        description="Shows what was done to sandboxes, by whom, and how it ended. Reads the log's "
+        "files; no daemon is needed. With --verify the exit status is 1 if the log is not what was "
+        "written.",
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("-f", "--follow", action="store_true", help="wait for more")
+    kinds.add_argument("--verify", action="store_true", help="check every line and every link")
+    kinds.add_argument("--head", action="store_true", help="print the head: keep it elsewhere")
+    parser.add_argument(
+        "--against", metavar="HEAD", help="with --verify: the log must hold this head, kept before"
+    )
+    parser.add_argument(
+        "--since", type=moment, metavar="TIME", help="such as 2h, or 2026-01-31T12:00"
+    )
+    parser.add_argument("--sandbox", metavar="NAME", help="only this one, by name or id")
+    parser.add_argument(
+        "-n", "--lines", type=count, metavar="N",
+        help="the last N actions (default: 100; with --since all)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the lines as they are")

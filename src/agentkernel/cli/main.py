@@ -108,7 +108,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "setup": (_add_setup, "setup", "main"),
     "serve": (_add_serve, "serve", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
-    "audit": (verbs.add_audit, "audit", "main"),
+    "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),

@@ -86,9 +86,6 @@ agentkernel setup --check native""",
     "daemon stop": "agentkernel daemon stop",
     "daemon restart": "agentkernel daemon restart",
     "daemon logs": "agentkernel daemon logs --lines 20",
-    "audit": """\
-agentkernel audit --since 2h --sandbox work
-agentkernel audit --verify""",
     "config": """\
 agentkernel config show
 agentkernel config set limits.memory 2G""",
@@ -106,6 +103,10 @@ agentkernel trust ~/src/project/agentkernel.toml
 agentkernel trust --list
 agentkernel trust --remove ~/src/project/agentkernel.toml""",
     "doctor": "agentkernel doctor --json",
+    "audit": """\
+agentkernel audit --since 2h --sandbox work
+agentkernel audit --head
+agentkernel audit --verify --against HEAD""",
     "completion": """\
 agentkernel completion bash
   # bash: in ~/.bashrc          source <(agentkernel completion bash)
@@ -118,8 +119,8 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
-    "audit": f"{_ONE}--verify: the log is not what was written\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
+    "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
     "doctor": f"{_ONE}something that is needed does not work\n{_PLAIN}",
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {

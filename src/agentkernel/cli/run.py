@@ -11,9 +11,11 @@ import signal
 import sys
 from typing import Any
 
-from agentkernel.backends.base import Sandbox
-from agentkernel.backends.native.effective import unenforced
+import msgspec
+
+from agentkernel.backends.base import Sandbox, notices
 from agentkernel.cli import project
+from agentkernel.cli.notices import tell_once
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.outcome import BROKEN_PIPE, TERMINATED, finish, say
 from agentkernel.cli.pipes import feed_stdin, write_out
@@ -119,10 +121,7 @@ def result_json(result: ExecResult) -> dict[str, Any]:
         "signal": status.signal,
         "truncated": result.truncated,
         "dropped_bytes": result.dropped_bytes,
-        "usage": {
-            "cpu_seconds": status.usage.cpu_seconds,
-            "peak_memory_bytes": status.usage.peak_memory_bytes,
-        },
+        "usage": msgspec.to_builtins(status.usage),
     }
     if status.errno:
         body |= {"errno": status.errno, "stage": status.stage}
@@ -144,9 +143,4 @@ def _progress(options: argparse.Namespace) -> Any:
 
 def _say_once(runs: Runs, sandbox: Sandbox) -> None:
     """A profile's default that can't be enforced is said once for each state directory."""
-    for sentence in unenforced(sandbox.effective):
-        mark = runs.state_dir / "said" / base64.urlsafe_b64encode(sentence.encode()).decode()[:96]
-        if not mark.exists():
-            mark.parent.mkdir(exist_ok=True)
-            mark.touch()
-            say(sentence, "`agentkernel info` shows all that holds; this is said once")
+    tell_once(str(runs.state_dir), notices(sandbox.effective), "agentkernel info")

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import tell_once, tell_version
 from agentkernel.cli.outcome import OURS
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.cli.values import printable
@@ -18,6 +18,7 @@ from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
 from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
+from agentkernel.places import state_path
 
 # How long to wait for another event when only those that are there are wanted.
 _QUIET_SECONDS = 0.3
@@ -58,6 +59,9 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
         transport=transport,
         **spec_fields(options),
     )
+    if not options.json:
+        name = sandbox.name or sandbox.id
+        tell_once(state_path(), sandbox.info.raw.get("notices", ()), f"sandbox info {name}")
     print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
     return 0
 
@@ -88,7 +92,7 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     if options.json:
         print(json.dumps(raw))
         return 0
-    apart = ("effective", "config")
+    apart = ("effective", "notices", "config")  # the lines below say the same
     lines = [(key, _plain(value)) for key, value in raw.items() if key not in apart]
     lines += _config_lines(raw.get("config"))
     for line in raw.get("effective", ()):

@@ -37,7 +37,9 @@ def moment(text: str) -> float:
     try:
         return time.time() - parse_duration(text)
     except ValueError:
-        from datetime import datetime
+        pass
+    from datetime import datetime
+
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):

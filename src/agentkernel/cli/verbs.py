@@ -6,11 +6,9 @@ import argparse
 from typing import Any
 
 from agentkernel.cli.values import (
-    count,
     duration,
     environment_entry,
     label_entry,
-    moment,
     size_or_unlimited,
     size_value,
 )
@@ -143,32 +141,6 @@ def add_daemon(commands: Any) -> None:
     logs.add_argument("-n", "--lines", type=int, default=100, metavar="N", help="default: 100")
 
 
-def add_audit(commands: Any) -> None:
-    parser = commands.add_parser(
-        "audit",
-        help="show the audit log, or prove that it is as it was written",
-        description="Shows what was done to sandboxes, by whom, and how it ended. Reads the log's "
-        "files; no daemon is needed. With --verify the exit status is 1 if the log is not what was "
-        "written.",
-    )
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("-f", "--follow", action="store_true", help="wait for more")
-    kinds.add_argument("--verify", action="store_true", help="check every line and every link")
-    kinds.add_argument("--head", action="store_true", help="print the head: keep it elsewhere")
-    parser.add_argument(
-        "--against", metavar="HEAD", help="with --verify: the log must hold this head, kept before"
-    )
-    parser.add_argument(
-        "--since", type=moment, metavar="TIME", help="such as 2h, or 2026-01-31T12:00"
-    )
-    parser.add_argument("--sandbox", metavar="NAME", help="only this one, by name or id")
-    parser.add_argument(
-        "-n", "--lines", type=count, metavar="N",
-        help="the last N actions (default: 100; with --since all)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the lines as they are")
-
-
 def _one(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
 
@@ -207,9 +179,14 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pids", type=int, metavar="N", help="most processes and threads")
     group.add_argument(
         "--disk", type=size_or_unlimited, metavar="SIZE",
-        help="most bytes of files, which are in memory then; `unlimited`: files are on disk",
+        help="most bytes of files, in memory, or in an image file if they are kept; "
+        "`unlimited`: on disk, without a bound",
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
+    group.add_argument(
+        "--best-effort", action="store_true", default=None,
+        help="make it also if a limit asked for can't be enforced here; `info` says which",
+    )  # fmt: skip
     group.add_argument(
         "--nested-userns", action="store_true", default=None,
         help="let the sandbox make user namespaces (weaker)",

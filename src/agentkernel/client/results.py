@@ -10,7 +10,10 @@ from agentkernel.outcomes import Outcome, signal_name
 
 
 class CommandResult(NamedTuple):
-    """How a command ended. `exit_code` is None unless it exited: none is ever invented."""
+    """How a command ended. `exit_code` is None unless it exited: none is ever invented.
+
+    What it used is None where nobody could count it. `output_bytes` is all that it wrote.
+    """
 
     outcome: Outcome
     exit_code: int | None
@@ -21,8 +24,10 @@ class CommandResult(NamedTuple):
     dropped_bytes: int
     errno: str | None
     stage: str | None
-    cpu_seconds: float
-    peak_memory_bytes: int
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    disk_written_bytes: int | None
+    output_bytes: int | None
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> CommandResult:
@@ -38,8 +43,10 @@ class CommandResult(NamedTuple):
             dropped_bytes=body.get("dropped_bytes") or 0,
             errno=body.get("errno"),
             stage=body.get("stage"),
-            cpu_seconds=usage.get("cpu_seconds") or 0.0,
-            peak_memory_bytes=usage.get("peak_memory_bytes") or 0,
+            cpu_seconds=usage.get("cpu_seconds"),
+            peak_memory_bytes=usage.get("peak_memory_bytes"),
+            disk_written_bytes=usage.get("disk_written_bytes"),
+            output_bytes=usage.get("output_bytes"),
         )
 
     @property

@@ -18,12 +18,23 @@ _REPORTED = frozenset({Outcome.EXITED, Outcome.SIGNALED, Outcome.TIMEOUT, Outcom
 
 
 class Usage(msgspec.Struct, frozen=True):
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    """What a command used, with all it started that had ended by then. None: nobody counted it.
+
+    `peak_memory_bytes` is of the largest of its processes. `disk_written_bytes` leaves out files in
+    memory. `output_bytes`: what it wrote to stdout and stderr.
+    """
+
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    output_bytes: int | None = None
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """The end of a process, as agentd reported it and we checked it."""
+    """The end of a process, as agentd reported it and we checked it.
+
+    `full`: file systems of the sandbox that had no room when it ended.
+    """
 
     outcome: Outcome
     exit_code: int | None = None
@@ -32,6 +43,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
     stage: str | None = None
     dropped_bytes: int = 0
     usage: Usage = Usage()
+    full: str | None = None
 
 
 class Chunk(NamedTuple):
@@ -196,8 +208,25 @@ def exit_status(end: End) -> ExitStatus:
         errno=_word(body.get("errno")),
         stage=_word(body.get("stage")),
         dropped_bytes=_count(body, "out_dropped") + _count(body, "err_dropped"),
-        usage=Usage(_count(body, "cpu_us") / 1e6, _count(body, "max_rss_kb") * 1024),
+        usage=_usage(body),
+        full=_word(body.get("full")),
     )
+
+
+def _usage(body: dict[str, Any]) -> Usage:
+    spent, peak = _known(body, "cpu_us"), _known(body, "max_rss_kb")
+    written, out, err = (_known(body, key) for key in ("written_kb", "out", "err"))
+    return Usage(
+        cpu_seconds=None if spent is None else spent / 1e6,
+        peak_memory_bytes=None if peak is None else peak * 1024,
+        disk_written_bytes=None if written is None else written * 1024,
+        output_bytes=None if out is None or err is None else out + err,
+    )
+
+
+def _known(body: dict[str, Any], key: str) -> int | None:
+    value = body.get(key)
+    return value if type(value) is int and 0 <= value < 1 << 50 else None
 
 
 def _count(body: dict[str, Any], key: str) -> int:

@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from agentkernel.backends.native import idmaps
-from agentkernel.backends.native.cgroups import LIMITING, Hierarchy
 from agentkernel.backends.native.diagnose import (
     KERNEL_FLOOR_ROOT,
     KERNEL_FLOOR_USER,
@@ -27,6 +26,7 @@ from agentkernel.backends.native.diagnose import (
     filesystem_of,
     kernel_version,
 )
+from agentkernel.backends.native.hierarchy import LIMITING, Hierarchy
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.kernel.checks import NativeProbe, check_others, probe_native
@@ -124,21 +124,17 @@ def _subuids() -> Finding:
 def _control_groups(probe: NativeProbe) -> Finding:
     hierarchy = Hierarchy()
     version = "version 2" if hierarchy.unified else "version 1 or hybrid"
-    ours = [name for name in LIMITING if hierarchy.can(name)]
-    missing = [name for name in LIMITING if name not in ours]
-    held = next((line for line in probe.effective if line.what == "memory"), None)
+    missing = {name: why for name in LIMITING if any(why := hierarchy.why_not(name))}
+    ours = [name for name in LIMITING if name not in missing]
     detail = f"{version}; ours: {', '.join(ours) or 'none'}"
-    if held is not None and not hierarchy.reason:
+    held = next((line for line in probe.effective if line.what == "memory"), None)
+    if held is not None and "memory" in ours:
         detail += f"; memory {held.value} in the sandbox: {held.enforced_by}"
     if not missing:
         return Finding("control groups", "ok", detail)
-    reason = hierarchy.reason or f"no controller {', '.join(missing)} to make groups of"
-    return Finding(
-        "control groups",
-        "warn",
-        f"{detail}; {reason}",
-        "limits of memory and cpus need them: run as root, or with a delegated control group",
-    )
+    reasons = "; ".join(dict.fromkeys(reason for reason, _ in missing.values()))
+    remedies = "; ".join(dict.fromkeys(remedy for _, remedy in missing.values()))
+    return Finding("control groups", "warn", f"{detail}; {reasons}", remedies)
 
 
 def agentd() -> Finding:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
 from agentkernel.guest.channel import End
 from agentkernel.guest.processes import (
@@ -26,7 +27,7 @@ from agentkernel.guest.processes import (
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import judge, start_command
 from agentkernel.kernel.live import Live
-from agentkernel.kernel.store import JobRecord, SandboxRecord, Store
+from agentkernel.kernel.store import JobRecord, NewEvent, SandboxRecord, Store
 
 Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 
@@ -105,7 +106,7 @@ class Jobs:
             finally:
                 process.release()
                 if process.status is not None:
-                    await self._end(live, id, judge(sandbox, process.status))
+                    await self._ended(live, sandbox, id, process.status)
 
     @audited("job.signal", "job")
     async def signal(self, id: str, number: int, *, owner: str | None = None) -> None:
@@ -151,16 +152,45 @@ class Jobs:
                 # agentd would know it.
                 await self._end(live, row.id, ExitStatus(outcome=Outcome.NOT_STARTED))
             elif not entry.get("running"):
-                await self._end(live, row.id, judge(sandbox, exit_status(End(entry))))
+                await self._ended(live, sandbox, row.id, exit_status(End(entry)))
+
+    async def outcome(self, job: JobRecord) -> ExitStatus:
+        """How a job ended, as judged when its end was seen first; `lost` if nobody knows."""
+        with contextlib.suppress(NotFoundError):
+            _, live = await self._find(job.sandbox_id, None)
+            if judged := live.judged.get(job.id):
+                return judged
+            if status := (await self._store.get_job(job.id)).status:
+                return msgspec.convert(status, ExitStatus)
+        return ExitStatus(outcome=Outcome.LOST)
+
+    async def _ended(self, live: Live, sandbox: Sandbox, id: str, status: ExitStatus) -> None:
+        """Judged once: why the kernel killed is only told to whoever asks first."""
+        if id in live.judged or id not in live.running_jobs:
+            return
+        live.judged[id] = judge(sandbox, status)
+        try:
+            await self._end(live, id, live.judged[id])
+            self._store.post_events(live.meter.events(sandbox, status))
+        finally:
+            del live.judged[id]
 
     async def _end(self, live: Live, id: str, status: ExitStatus) -> None:
         live.running_jobs.discard(id)
         live.touch()
+        ended = msgspec.to_builtins(status)
+        shown = ("outcome", "exit_code", "signal", "usage")
+        event = NewEvent(
+            kind="job.ended",
+            sandbox_id=live.id,
+            body={"job": id, **{name: ended[name] for name in shown}},
+        )
         with contextlib.suppress(NotFoundError, ConflictError):
             await self._store.update_job(
                 id,
                 expect_state="running",
                 state="ended",
-                status=msgspec.to_builtins(status),
+                status=ended,
                 ended_at=time.time(),
+                events=[event],
             )

@@ -25,7 +25,7 @@ import msgspec
 
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
+from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
@@ -33,6 +33,7 @@ from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, Proce
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import AuditedFiles, open_trail
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.reaper import Reaper
@@ -228,17 +229,18 @@ class Kernel:
             return msgspec.structs.replace(record, state="stopped")
         async with live.changing:
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.stop(grace_seconds)
+            usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
             lost = await self._store.mark_jobs_lost(record.id)
             live.running_jobs.clear()
+            body = {"reason": reason, "lost_jobs": len(lost), "usage": msgspec.to_builtins(usage)}
+            known = msgspec.structs.replace(Known.of(record), usage=usage)
             return await self._store.update_sandbox(
                 record.id,
                 state="stopped",
-                handle=None,
+                handle=known.handle(),
                 expires_at=None,
                 error=None,
-                events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+                events=[event_of(record, "sandbox.stopped", **body)],
             )
 
     @audited("sandbox.remove")
@@ -249,11 +251,11 @@ class Kernel:
         async with live.changing:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.destroy()
+            usage = await end_counted(sandbox, lambda it: it.destroy()) or Known.of(record).usage
             await backend.remove(record.id)
+            body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
             await self._store.remove_sandbox(
-                record.id, events=[event_of(record, "sandbox.removed", reason=reason)]
+                record.id, events=[event_of(record, "sandbox.removed", **body)]
             )
             self._live.pop(record.id, None)
 
@@ -273,10 +275,13 @@ class Kernel:
 
     async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
         now = time.time()
-        self._live[record.id].touch()
+        live = self._live[record.id]
+        live.touch()
+        known = Known(effective=live.sandbox.effective if live.sandbox else ())
         record = await self._store.update_sandbox(
             record.id,
             state="running",
+            handle=known.handle(),
             started_at=now,
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
@@ -303,11 +308,12 @@ class Kernel:
             owner, labels=labels, states=states, after=after, limit=limit
         )
 
-    async def effective(self, id: str, *, owner: str | None = None) -> tuple[EffectiveLine, ...]:
-        """What holds in a running sandbox, and what enforces it."""
-        _, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            return sandbox.effective
+    async def known(self, id: str, *, owner: str | None = None) -> Known:
+        """What holds in it, what enforces that, and what it has used: now, or in its last run."""
+        record, live = await self._find(id, owner)
+        if live.sandbox is None:
+            return Known.of(record)
+        return Known(effective=live.sandbox.effective, usage=await live.sandbox.usage())
 
     async def events(self, after: int = 0, **filters: Any) -> EventPage:
         return await self._store.events(after, **filters)
@@ -353,13 +359,15 @@ class Kernel:
         """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            return await run_command(
+            result = await run_command(
                 sandbox,
                 argv,
                 _with_defaults(options, record),
                 stdin=stdin,
                 output_bytes=_output_bytes(record) if output_bytes is None else output_bytes,
             )
+            self.look_at_limits(live, result.status)
+            return result
 
     async def judge(
         self, id: str, status: ExitStatus | None, *, owner: str | None = None
@@ -368,6 +376,7 @@ class Kernel:
         with contextlib.suppress(NotFoundError):
             _, live = await self._find(id, owner)
             if live.sandbox:
+                self.look_at_limits(live, status)
                 return judge(live.sandbox, status)
         return status or ExitStatus(outcome=Outcome.LOST)
 
@@ -384,6 +393,11 @@ class Kernel:
         record = await self._store.get_sandbox(id, owner)
         self.trail.found(record.id, record.name)
         return record, self._live.setdefault(record.id, Live(record.id))
+
+    def look_at_limits(self, live: Live, status: ExitStatus | None = None) -> None:
+        """Tells of limits that the sandbox has met, if it has."""
+        if live.sandbox and (events := live.meter.events(live.sandbox, status)):
+            self._store.post_events(events)
 
     @property
     def live(self) -> Mapping[str, Live]:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, SandboxUnavailableError
+from agentkernel.guest.processes import ExitStatus
+from agentkernel.kernel.insight import Meter
 
 
 class Live:
@@ -24,6 +26,9 @@ class Live:
         self.sandbox: Sandbox | None = None
         self.changing = asyncio.Lock()
         self.running_jobs: set[str] = set()
+        # Jobs whose end is known and not yet in their rows.
+        self.judged: dict[str, ExitStatus] = {}
+        self.meter = Meter()
         self._users = 0
         self._last_use = time.monotonic()
 

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.native.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
 from agentkernel.backends.registry import DEFAULT_BACKEND
-from agentkernel.errors import InvalidInputError, UnenforceableError
+from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.security.profiles import Limits, security_profile
 
@@ -23,6 +22,8 @@ T = TypeVar("T")
 
 MINIMUM_MEMORY = 16 << 20
 MINIMUM_DISK = 1 << 20
+# A file system of its own has tables and a journal, which count.
+MINIMUM_KEPT_DISK = 16 << 20
 
 
 class ConfigSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,8 +54,10 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What a sandbox is to be. None: as the profile says.
 
     `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
-    ends; any other keeps its files on disk over stop and start. `command_…` is for commands whose
-    caller says nothing else. `config`: which files this was read from; kept and shown, not obeyed.
+    ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
+    machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
+    commands whose caller says nothing else. `config`: which files this was read from; kept and
+    shown, not obeyed.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -69,6 +72,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     disk_bytes: int | None = None
     unlimited_disk: bool = False
     nofile: int | None = None
+    best_effort: bool = False
     ephemeral: bool = True
     env: dict[str, str] = {}
     command_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
@@ -100,16 +104,17 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         seccomp=profile.seccomp,
         nested_userns=spec.nested_userns,
         limits=limits,
-        explicit=frozenset(explicit),
+        explicit=frozenset() if spec.best_effort else frozenset(explicit),
         owned=owned,
         hostname="sandbox",
         profile=profile.name,
+        ephemeral=spec.ephemeral,
     )
 
 
 def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
     _at_least("memory", spec.memory_bytes, MINIMUM_MEMORY)
-    _at_least("disk", spec.disk_bytes, MINIMUM_DISK)
+    _at_least("disk", spec.disk_bytes, MINIMUM_DISK if spec.ephemeral else MINIMUM_KEPT_DISK)
     _at_least("pids", spec.pids, 4)
     _at_least("nofile", spec.nofile, 16)
     if spec.cpus is not None and not 0.01 <= spec.cpus <= 4096:
@@ -134,7 +139,7 @@ def _or(value: T | None, default: T) -> T:
 
 def _memory(spec: SandboxSpec, default: int | None) -> int | None:
     """Files in memory count as memory: a bound for them asks for twice as much."""
-    needed = 2 * spec.disk_bytes if spec.disk_bytes is not None else 0
+    needed = 2 * spec.disk_bytes if spec.disk_bytes is not None and spec.ephemeral else 0
     if spec.memory_bytes is None:
         return None if default is None else max(default, needed)
     if spec.memory_bytes < needed:
@@ -162,26 +167,12 @@ def _within(limits: Limits, memory: int) -> Limits:
 
 
 def _disk(spec: SandboxSpec, default: int | None, memory: int | None) -> int | None:
-    """A bound is a tmpfs and counts as memory: a default one leaves half of that for processes."""
-    if not spec.ephemeral and spec.disk_bytes is not None:
-        raise UnenforceableError(
-            "--disk can't be enforced for a sandbox that is kept: its files are on disk",
-            hint="leave --disk out",
-        )
-    if spec.unlimited_disk or not spec.ephemeral:
+    """A profile bounds files in memory only, and leaves half of the memory for processes."""
+    if spec.unlimited_disk:
         return None
-    in_memory = kernel_version() >= KERNEL_FLOOR_MEMORY_UPPER
-    if spec.disk_bytes is not None:
-        if not in_memory:
-            raise UnenforceableError(
-                "--disk can't be enforced: files in memory need Linux "
-                + ".".join(map(str, KERNEL_FLOOR_MEMORY_UPPER)),
-                hint="leave --disk out, or use --disk unlimited",
-            )
+    if spec.disk_bytes is not None or not spec.ephemeral:
         return spec.disk_bytes
-    if default is None or not in_memory:
-        return None
-    return default if memory is None else min(default, memory // 2)
+    return default if default is None or memory is None else min(default, memory // 2)
 
 
 def _at_least(name: str, value: int | None, least: int) -> None:

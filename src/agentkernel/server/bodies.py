@@ -13,6 +13,7 @@ from agentkernel.errors import InvalidInputError
 from agentkernel.guest.file_types import FileEntry
 from agentkernel.guest.processes import ExitStatus, ProcessOptions
 from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.insight import Known
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
 
@@ -197,6 +198,7 @@ def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
         "on_idle": record.on_idle,
         "error": record.error,
         "config": record.config,
+        "notices": Known.of(record).notices,
     }
 
 
@@ -216,7 +218,7 @@ def job_body(record: JobRecord) -> dict[str, Any]:
 
 def status_body(status: ExitStatus | dict[str, Any]) -> dict[str, Any]:
     body = dict(status) if isinstance(status, dict) else msgspec.to_builtins(status)
-    for name in ("errno", "stage"):
+    for name in ("errno", "stage", "full"):
         if body.get(name) is None:
             body.pop(name, None)
     return body

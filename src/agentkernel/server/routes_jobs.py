@@ -74,8 +74,7 @@ async def _attach(socket: WebSocket, frames: Frames) -> None:
             stdin=bool(job.options.get("stdin")),
             offsets={Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset},
         )
-        status = await kernel.judge(job.sandbox_id, process.status, owner=LOCAL_OWNER)
-    await frames.exit(status)
+    await frames.exit(await kernel.jobs.outcome(job))
 
 
 ROUTES: list[BaseRoute] = [

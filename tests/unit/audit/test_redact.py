@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.audit import redact
@@ -120,16 +120,17 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_no_input_takes_long(piece: str) -> None:
-    """Not a clock: the work may not grow with the text. The pattern is run on the whole window."""
+    """The pattern alone on a whole window, in time of this thread's own."""
     text = (piece * redact._WINDOW)[: redact._WINDOW]
     began = time.thread_time()
     redact._SECRETS.sub("", text)
     once = time.thread_time() - began
-    # A pattern that goes back and forth would need seconds or minutes for these 3,072 characters.
+    # About 2 ms. One that goes back and forth would need minutes for these 3,072 characters.
     assert once < 1.0
     assert len(redact.words([text * 10] * 1000)) <= redact.MAX_WORDS + 1
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.from_regex(redact._SECRETS))
 def test_nothing_gets_past_the_first_look(text: str) -> None:
     assert redact._suspicious(text)

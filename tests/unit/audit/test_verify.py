@@ -49,7 +49,7 @@ def kinds(place: Path, content: Content, against: Head | None = None) -> list[st
     return [problem.kind for problem in verify(place, against).problems]
 
 
-fast = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fast = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @fast

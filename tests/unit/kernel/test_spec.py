@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from agentkernel.config.schema import KEYS, LEAST_DISK, LEAST_MEMORY
-from agentkernel.errors import InvalidInputError, UnenforceableError
-from agentkernel.kernel import spec as specs
+from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.security.profiles import security_profile
 
@@ -32,11 +31,18 @@ def test_default_disk_leaves_half_of_the_memory() -> None:
     assert expand(SandboxSpec(unlimited_disk=True), owned=True).limits.disk_bytes is None
 
 
-def test_disk_in_memory_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specs, "kernel_version", lambda: (6, 1))
-    assert expand(SandboxSpec(), owned=True).limits.disk_bytes is None
-    with pytest.raises(UnenforceableError, match="6.6"):
-        expand(SandboxSpec(disk_bytes=1 << 30), owned=True)
+def test_best_effort_makes_nothing_explicit() -> None:
+    blueprint = expand(SandboxSpec(memory_bytes=1 << 30, best_effort=True), owned=True)
+    assert (blueprint.limits.memory_bytes, blueprint.explicit) == (1 << 30, frozenset())
+
+
+def test_a_kept_disk_is_bounded_only_if_asked() -> None:
+    assert expand(SandboxSpec(ephemeral=False), owned=False).limits.disk_bytes is None
+    kept = expand(SandboxSpec(ephemeral=False, disk_bytes=1 << 40), owned=False)
+    assert (kept.limits.disk_bytes, kept.ephemeral) == (1 << 40, False)
+    assert kept.limits.memory_bytes == security_profile().limits.memory_bytes
+    with pytest.raises(InvalidInputError, match="disk must be at least"):
+        expand(SandboxSpec(ephemeral=False, disk_bytes=1 << 20), owned=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import msgspec
 
 from agentkernel.backends.base import Backend, Blueprint, Progress
 from agentkernel.backends.native import diagnose, idmaps
-from agentkernel.backends.native.cgroups import Hierarchy, SandboxGroups
+from agentkernel.backends.native.cgroups import SandboxGroups
 from agentkernel.backends.native.directory import (
     Process,
     Runtime,
@@ -19,6 +19,7 @@ from agentkernel.backends.native.directory import (
     layers_in_use,
 )
 from agentkernel.backends.native.effective import effective_lines
+from agentkernel.backends.native.hierarchy import Hierarchy
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.backends.native.launcher import LaunchFailure, launch, listen_in
 from agentkernel.backends.native.plan import LaunchPlan, add_root
@@ -28,6 +29,7 @@ from agentkernel.backends.native.sandbox import (
     release_ids,
     remove_files,
 )
+from agentkernel.backends.native.uppers import Upper, choose_upper, make_image
 from agentkernel.errors import NotFoundError, UnenforceableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -98,7 +100,7 @@ class NativeBackend(Backend):
         runtime = directory.runtime()
         if runtime is None:
             return None
-        groups = SandboxGroups(self._hierarchy, blueprint.id)
+        groups = self._groups_of(directory)
         groups.find()
         channel = await GuestChannel.connect(str(directory.path), runtime.token)
         return NativeSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
@@ -116,10 +118,13 @@ class NativeBackend(Backend):
 
     async def _end_unwatched(self, directory: SandboxDirectory) -> None:
         """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
-        groups = SandboxGroups(self._hierarchy, directory.path.name)
-        await end_sandbox(directory.process() or 0, directory, groups)
+        await end_sandbox(directory.process() or 0, directory, self._groups_of(directory))
         if idmaps.is_host_root():
             self._ranges.release_all(str(directory.path))
+
+    def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
+        """The groups of a sandbox that somebody else started."""
+        return SandboxGroups(self._hierarchy, directory.path.name, directory.groups())
 
     async def _start_in(
         self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
@@ -131,16 +136,18 @@ class NativeBackend(Backend):
         try:
             root = self._resolve(blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
+            upper = choose_upper(blueprint, directory)
+            directory.record_groups(groups.paths)
             groups.create(blueprint.limits)
-            self._refuse_unenforceable(blueprint, groups)
+            _refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
-            pid = await self._launch(blueprint, maps, root, directory, groups, token)
+            pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
             runtime = Runtime(
                 process=Process.of(pid),
                 token=token,
                 maps=maps,
                 root=root,
-                effective=effective_lines(blueprint, root, maps, groups),
+                effective=effective_lines(blueprint, root, maps, groups, upper),
             )
             directory.record_runtime(runtime)
             channel = await GuestChannel.connect(str(directory.path), token)
@@ -177,15 +184,6 @@ class NativeBackend(Backend):
             protected=(self._state_dir,),
         )
 
-    def _refuse_unenforceable(self, blueprint: Blueprint, groups: SandboxGroups) -> None:
-        reason = self._hierarchy.reason or "no such controller"
-        for limit in sorted(blueprint.explicit & {"memory", "cpus"}):
-            if limit not in groups.enforced:
-                raise UnenforceableError(
-                    f"--{limit} can't be enforced: {reason}",
-                    hint="run as root or with a delegated control group, or leave the limit out",
-                )
-
     async def _launch(
         self,
         blueprint: Blueprint,
@@ -193,9 +191,14 @@ class NativeBackend(Backend):
         root: RootFilesystem,
         directory: SandboxDirectory,
         groups: SandboxGroups,
+        upper: Upper,
         token: bytes,
     ) -> int:
-        upper = str(directory.make_upper()) if blueprint.limits.disk_bytes is None else None
+        path = None
+        if upper.kind == "directory":
+            path = str(directory.make_upper())
+        elif upper.kind == "image":
+            path = str(await make_image(directory, upper.size or 0))
         plan = LaunchPlan(
             maps=maps,
             hostname=blueprint.hostname,
@@ -205,20 +208,36 @@ class NativeBackend(Backend):
             boot=_boot_configuration(blueprint, maps, token, groups),
             nested_userns=blueprint.nested_userns,
             cgroups=groups.join_files,
-            upper=upper,
+            upper=path,
+            upper_is_image=upper.kind == "image",
         )
-        if blueprint.limits.disk_bytes is not None:
-            plan.upper_bytes = blueprint.limits.disk_bytes
-            plan.upper_inodes = max(4096, blueprint.limits.disk_bytes // 4096)
+        if upper.kind == "memory" and upper.size is not None:
+            plan.upper_bytes = upper.size
+            plan.upper_inodes = max(4096, upper.size // 4096)
         add_root(plan, root, blueprint.limits, groups)
         record = directory.open_record()
         try:
             with listen_in(str(directory.path)) as listener:
                 return await launch(str(agentd_path()), plan.encode(), listener, record)
         except LaunchFailure as failure:
-            raise diagnose.explain(failure, as_root=maps.mode == "range", upper=upper) from None
+            raise diagnose.explain(failure, as_root=maps.mode == "range", upper=path) from None
         finally:
             os.close(record)
+
+
+def _refuse_unenforceable(blueprint: Blueprint, groups: SandboxGroups, upper: Upper) -> None:
+    """No silent fallback: what was asked for by name holds, or there is no sandbox."""
+    for limit in sorted(blueprint.explicit & {"memory", "cpus", "disk"}):
+        if limit == "disk":
+            reason, remedy = upper.reason, upper.remedy
+        else:
+            reason, remedy = groups.why_not(limit)
+        if reason:
+            raise UnenforceableError(
+                f"--{limit} can't be enforced: {reason}",
+                hint=f"{remedy}; or leave the limit out, or accept it with --best-effort",
+                limit=limit,
+            )
 
 
 def _boot_configuration(

@@ -11,7 +11,13 @@ import os
 from pathlib import Path
 
 from agentkernel.backends.native.launcher import LaunchFailure
-from agentkernel.errors import AgentKernelError, HostError, LaunchError, ResourceExhaustedError
+from agentkernel.errors import (
+    AgentKernelError,
+    HostError,
+    LaunchError,
+    ResourceExhaustedError,
+    UnenforceableError,
+)
 
 # Unprivileged overlay mounts; mount_setattr; close_range with CLOEXEC. Checked by doing, said here.
 KERNEL_FLOOR_USER = (5, 12)
@@ -60,6 +66,15 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         )
     if stage in ("overlay", "upper") and number in (errno.EINVAL, *_FORBIDS, errno.EOPNOTSUPP):
         return _no_overlay(failure, upper)
+    if stage in ("loop", "image-mount"):
+        return UnenforceableError(
+            f"--disk can't be enforced: an image file can't be mounted: {failure.detail}: "
+            f"{os.strerror(number)}",
+            hint="load the modules loop and ext4, or leave the limit out",
+            limit="disk",
+        )
+    if stage == "image-lock":
+        return LaunchError("the sandbox's disk is still in use", hint="try again")
     if stage == "idmap":
         return HostError(
             f"the file system of {failure.detail} ({filesystem_of(failure.detail)}) can't be "
