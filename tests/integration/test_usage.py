@@ -49,6 +49,15 @@ async def make(kernel: Kernel, **spec: Any) -> str:
         pytest.skip(f"this machine can't enforce it, and says so: {error}")
 
 
+async def make_small(kernel: Kernel, disk_bytes: int) -> str:
+    """A sandbox with little room for files. That its memory may not be enforced is no matter."""
+    id = await make(kernel, disk_bytes=disk_bytes, memory_bytes=128 * MIB, best_effort=True)
+    for line in (await kernel.known(id)).effective:
+        if line.what == "disk" and line.enforced_by.startswith("not enforced"):
+            pytest.skip(f"files have no bound here: {line.enforced_by}")
+    return id
+
+
 async def events(kernel: Kernel, kind: str, count: int = 1) -> list[dict[str, Any]]:
     """The bodies of all events of a kind, once there are so many."""
     async with asyncio.timeout(20):
@@ -80,6 +89,20 @@ async def test_out_of_memory_is_an_outcome_and_an_event(kernel: Kernel) -> None:
     assert direct.status.outcome is Outcome.EXITED, "control: what needs no memory goes on"
 
 
+async def test_a_job_that_ran_out_of_memory_is_judged_once(kernel: Kernel) -> None:
+    """Whoever is attached and whoever asks later hear the same."""
+    id = await make(kernel, memory_bytes=128 * MIB)
+    job = await kernel.jobs.start(id, ["tail", "/dev/zero"])
+    async with kernel.jobs.attach(job.id) as process:
+        while await process.output() is not None:
+            pass
+    assert (await kernel.jobs.outcome(job)).outcome is Outcome.OOM
+    (ended,) = await events(kernel, "job.ended")
+    assert ended["outcome"] == "oom" and ended["usage"]["cpu_seconds"] > 0
+    status = (await kernel.jobs.get(job.id)).status
+    assert status is not None and status["outcome"] == "oom"
+
+
 async def test_the_same_with_more_memory(kernel: Kernel) -> None:
     """Control."""
     id = await make(kernel, memory_bytes=2048 * MIB)
@@ -107,7 +130,7 @@ async def test_enough_processes_are_none(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize(("path", "words"), [("/root", "of 32 MiB at /"), ("/tmp", "at /tmp")])
 async def test_no_room_for_files_is_an_event(kernel: Kernel, path: str, words: str) -> None:
-    id = await make(kernel, disk_bytes=32 * MIB, memory_bytes=128 * MIB, best_effort=True)
+    id = await make_small(kernel, 32 * MIB)
     fine = await shell(kernel, id, f"head -c 8M /dev/zero > {path}/some")
     assert fine.status.full is None, "control"
     result = await shell(kernel, id, f"head -c 80M /dev/zero > {path}/big")
@@ -119,7 +142,7 @@ async def test_no_room_for_files_is_an_event(kernel: Kernel, path: str, words: s
 async def test_a_guest_can_not_flood_the_events(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = await make(kernel, disk_bytes=16 * MIB, memory_bytes=128 * MIB, best_effort=True)
+    id = await make_small(kernel, 16 * MIB)
     await shell(kernel, id, "head -c 80M /dev/zero > /root/big")
     for _ in range(20):
         await shell(kernel, id, "true")

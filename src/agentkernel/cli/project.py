@@ -38,6 +38,7 @@ _OPTIONS = {
     "limits.disk": "disk",
     "limits.nofile": "nofile",
     "limits.timeout": "timeout",
+    "limits.output": "output",
 }
 
 
@@ -62,10 +63,10 @@ def apply(options: argparse.Namespace) -> None:
         options.env = list(variables.items())
     if "label" in given:
         options.label = [(name, setting.value) for name, setting in resolved.labels.items()]
-    # A sandbox keeps these for its commands; the one of `run` has an option for its time.
+    # A sandbox keeps these for its commands; `run` has one, which has its own options.
     written = resolved.written()
     options.command_timeout = None if "timeout" in given else written.get("limits.timeout")
-    options.command_output = written.get("limits.output")
+    options.command_output = None if "output" in given else written.get("limits.output")
     options.origin = _origin(resolved, project_read, user_read, trusted)
 
 

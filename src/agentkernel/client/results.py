@@ -97,7 +97,11 @@ class Chunk(NamedTuple):
 
 
 class SandboxInfo(NamedTuple):
-    """A sandbox as the daemon sees it; `raw` is the whole answer."""
+    """A sandbox as the daemon sees it; `raw` is the whole answer.
+
+    `notices` are sentences about limits it should have and has not. `usage` is there once asked for
+    by `connect` or `refresh`: what it used since it was started last.
+    """
 
     id: str
     name: str | None
@@ -107,6 +111,8 @@ class SandboxInfo(NamedTuple):
     created_at: float
     expires_at: float | None
     error: str | None
+    notices: list[str]
+    usage: dict[str, Any] | None
     raw: dict[str, Any]
 
     @classmethod
@@ -120,6 +126,8 @@ class SandboxInfo(NamedTuple):
             created_at=body.get("created_at", 0.0),
             expires_at=body.get("expires_at"),
             error=body.get("error"),
+            notices=body.get("notices") or [],
+            usage=body.get("usage"),
             raw=body,
         )
 
@@ -178,6 +186,22 @@ class Entry(NamedTuple):
             mtime=body["mtime_ms"] / 1000,
             target=_name(body, "target"),
         )
+
+
+class Change(NamedTuple):
+    """Something happened to `path`, relative to what is watched ("": to that itself).
+
+    `kind` is `ready` (the first: what happens after it is told), create, modify, remove, move (then
+    `to` is where), or `overflow`: changes were lost, look for yourself.
+    """
+
+    kind: str
+    path: str
+    to: str | None
+
+    @classmethod
+    def of(cls, kind: str, body: Mapping[str, Any]) -> Change:
+        return cls(kind, _name(body, "path") or "", _name(body, "to"))
 
 
 def _name(body: Mapping[str, Any], key: str) -> str | None:

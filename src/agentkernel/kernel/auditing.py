@@ -84,7 +84,8 @@ def _plain(value: Any) -> Any:
 _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
-        "number", "stdout_offset", "stderr_offset", "version", "after_crash", "method", "path",
+        "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
+        "path",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -139,8 +140,15 @@ def _status(status: ExitStatus) -> dict[str, Any]:
 class AuditedFiles(GuestFiles):
     """Files whose every operation is in the log: these two are all the ways to the channel."""
 
-    def __init__(self, channel: GuestChannel, trail: Trail, record: SandboxRecord) -> None:
-        super().__init__(channel)
+    def __init__(
+        self,
+        channel: GuestChannel,
+        trail: Trail,
+        record: SandboxRecord,
+        *,
+        user: str | None = None,
+    ) -> None:
+        super().__init__(channel, user=user)
         self._trail = trail
         self._record = record
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.native import delegation, idmaps
 from agentkernel.backends.native.diagnose import (
     KERNEL_FLOOR_ROOT,
     KERNEL_FLOOR_USER,
@@ -132,6 +132,9 @@ def _control_groups(probe: NativeProbe) -> Finding:
         detail += f"; memory {held.value} in the sandbox: {held.enforced_by}"
     if not missing:
         return Finding("control groups", "ok", detail)
+    if not ours and hierarchy.unified and delegation.is_possible():
+        how = "this user's systemd gives the daemon a scope to make them in"
+        return Finding("control groups", "ok", f"{version}; {how}")
     reasons = "; ".join(dict.fromkeys(reason for reason, _ in missing.values()))
     remedies = "; ".join(dict.fromkeys(remedy for _, remedy in missing.values()))
     return Finding("control groups", "warn", f"{detail}; {reasons}", remedies)

@@ -26,6 +26,7 @@ from agentkernel.errors import (
     ResourceExhaustedError,
 )
 from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
+from agentkernel.server.bounds import Bounds
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -35,7 +36,6 @@ from agentkernel.server.problems import (
 )
 
 API: Final = 1
-MAX_STREAMS: Final = 1024
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -44,19 +44,19 @@ T = TypeVar("T")
 class Service:
     """What handlers share: the kernel, the end of the daemon, and how much is under way."""
 
-    def __init__(self, kernel: Kernel, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, kernel: Kernel, *, bounds: Bounds | None = None) -> None:
         self.kernel = kernel
+        self.bounds = bounds or Bounds()
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
-        self._max_streams = max_streams
         self._streams = 0
         self._cleanups: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
         """Counts something that stays open for long."""
-        if self._streams >= self._max_streams:
+        if self._streams >= self.bounds.max_streams:
             raise ResourceExhaustedError(
                 f"{self._streams} streams are open, which is the most there may be",
                 hint="close some",
@@ -79,8 +79,11 @@ class Service:
         while self._cleanups:
             await asyncio.wait(self._cleanups)
 
-    async def while_wanted(self, receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`, which is cancelled when the client goes or the daemon ends.
+    async def while_wanted(
+        self, receive: Receive, work: Coroutine[Any, Any, T], *, heeds_the_end: bool = False
+    ) -> T:
+        """The outcome of `work`, which is cancelled when the client goes or the daemon ends, unless
+        it heeds that end itself.
 
         Preconditions: the body of the request was read.
         """
@@ -88,10 +91,11 @@ class Service:
         gone = asyncio.ensure_future(_disconnected(receive))
         end = asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait((task, gone, end), return_when=asyncio.FIRST_COMPLETED)
+            awaited = (task, gone) if heeds_the_end else (task, gone, end)
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise ending() if end.done() else ClientDisconnect
+            raise ClientDisconnect if gone.done() else ending()
         finally:
             for other in (gone, end):
                 other.cancel()
@@ -131,6 +135,7 @@ def build_app(service: Service) -> ASGIApp:
         routes_files,
         routes_jobs,
         routes_sandboxes,
+        routes_trees,
     )
 
     routes: list[BaseRoute] = [
@@ -141,6 +146,7 @@ def build_app(service: Service) -> ASGIApp:
         *routes_exec.ROUTES,
         *routes_jobs.ROUTES,
         *routes_files.ROUTES,
+        *routes_trees.ROUTES,
         *routes_events.ROUTES,
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})

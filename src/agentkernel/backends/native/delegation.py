@@ -32,12 +32,24 @@ def enter_own_scope(words: Sequence[str]) -> None:
     hierarchy = Hierarchy()
     if not hierarchy.unified or hierarchy.parents:
         return
+    if (found := _find()) is None:
+        return
+    program, environment = found
+    command = [sys.executable, "-P", "-m", "agentkernel", *words]
+    os.execve(program, scope_words(program, command), {**environment, _DONE: "1"})
+
+
+def is_possible() -> bool:
+    return _find() is not None
+
+
+def _find() -> tuple[str, dict[str, str]] | None:
+    """The program that gives scopes away and the environment it needs, if that works."""
     program = shutil.which("systemd-run")
     environment = _environment(os.environ)
     if program is None or environment is None or not _works(program, environment):
-        return
-    command = [sys.executable, "-P", "-m", "agentkernel", *words]
-    os.execve(program, scope_words(program, command), {**environment, _DONE: "1"})
+        return None
+    return program, environment
 
 
 def scope_words(program: str, command: Sequence[str]) -> list[str]:

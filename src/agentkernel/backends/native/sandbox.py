@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
 from agentkernel.backends.native import idmaps
 from agentkernel.backends.native.cgroups import SandboxGroups
+from agentkernel.backends.native.diagnose import explain
 from agentkernel.backends.native.directory import Runtime, SandboxDirectory
 from agentkernel.backends.native.idranges import IdRanges
 from agentkernel.backends.native.launcher import LaunchFailure, remove_upper
@@ -148,18 +150,32 @@ def release_ids(maps: idmaps.IdMaps, directory: SandboxDirectory, ranges: IdRang
 
 
 async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:
-    """The directory with all that a guest made of it. Idempotent."""
-    if directory.upper.exists():
+    """The directory with all that a guest made of it. Idempotent.
+
+    Raises HostError where the system forbids the user namespace that the files belong to.
+    """
+    if directory.upper.exists() and not _remove_if_empty(directory.upper):
         plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
         plan.source(str(directory.upper), writable=True)
         try:
             await remove_upper(str(agentd_path()), plan.encode())
         except LaunchFailure as failure:
+            if failure.stage != "remove":
+                raise explain(failure, as_root=maps.mode == "range", upper=None) from None
             raise AgentKernelError(
                 f"files of a sandbox can't be removed: {failure.detail}: "
                 f"{os.strerror(failure.errno)}"
             ) from None
     directory.remove()
+
+
+def _remove_if_empty(path: Path) -> bool:
+    """True if no guest ever wrote there: that takes no user namespace, which may be forbidden."""
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 async def end_process(pid: int) -> None:
