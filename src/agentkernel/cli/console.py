@@ -128,7 +128,7 @@ class Console:
             self._output_fd = payload[0]
             self._output = memoryview(payload)[1:]
         elif payload[0] == _CONTROL:
-            body: dict[str, Any] = json.loads(payload[1:])
+            body = wire.parse_object(payload[1:])
             match body.get("event"):
                 case "exit":
                     self._result = CommandResult.of(body)

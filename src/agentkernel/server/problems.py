@@ -98,7 +98,7 @@ def _printable(value: Any) -> Any:
 async def read_body(request: Request, kind: type[T]) -> T:
     """The JSON body as `kind`. A missing body is an empty object."""
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > MAX_JSON_BYTES:
+    if len(declared) > 18 or (declared.isdecimal() and int(declared) > MAX_JSON_BYTES):
         raise _too_large()
     content = bytearray()
     try:

@@ -97,7 +97,7 @@ class AsyncCommandStream:
             if message[0] in (STDOUT, STDERR):
                 return self._chunk(message[0], message[1:])
             if message[0] == CONTROL:
-                await self._notice(json.loads(message[1:]))
+                await self._notice(wire.parse_object(message[1:]))
         return self._flush()
 
     async def wait(self) -> CommandResult:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentkernel.client._async.transport import LONG_CALL_SECONDS, AsyncTransport
 from agentkernel.client.results import Entry
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import broken, parse_object, segment
 
 
 class AsyncFiles:
@@ -91,7 +91,7 @@ def _octal(mode: int | None) -> str | None:
 
 
 def _size(body: bytes) -> int:
-    import json
-
-    size: int = json.loads(body)["size"]
+    size = parse_object(body).get("size")
+    if not isinstance(size, int):
+        raise broken("a write without a size")
     return size

@@ -98,7 +98,7 @@ class CommandStream:
             if message[0] in (STDOUT, STDERR):
                 return self._chunk(message[0], message[1:])
             if message[0] == CONTROL:
-                self._notice(json.loads(message[1:]))
+                self._notice(wire.parse_object(message[1:]))
         return self._flush()
 
     def wait(self) -> CommandResult:

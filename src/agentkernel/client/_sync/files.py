@@ -8,7 +8,7 @@ from typing import Any
 
 from agentkernel.client._sync.transport import LONG_CALL_SECONDS, Transport
 from agentkernel.client.results import Entry
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import broken, parse_object, segment
 
 
 class Files:
@@ -92,7 +92,7 @@ def _octal(mode: int | None) -> str | None:
 
 
 def _size(body: bytes) -> int:
-    import json
-
-    size: int = json.loads(body)["size"]
+    size = parse_object(body).get("size")
+    if not isinstance(size, int):
+        raise broken("a write without a size")
     return size
