@@ -45,4 +45,4 @@ def test_a_problem_of_another_shape_is_still_one() -> None:
 def test_results_that_are_none(body: Any) -> None:
     for kind in (results.CommandResult, results.SandboxInfo, results.JobInfo, results.Entry):
         with pytest.raises(DaemonError):
-            kind.of(body)  # type: ignore[attr-defined]
+            kind.of(body)

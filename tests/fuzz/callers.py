@@ -158,7 +158,10 @@ _rules = bodies(
             max_size=2,
         ),
         "includes": bodies(
-            {"caps": st.lists(words, max_size=2), "minKernel": st.sampled_from(["4.8", "²", "9" * 5000 + ".1"])},
+            {
+                "caps": st.lists(words, max_size=2),
+                "minKernel": st.sampled_from(["4.8", "²", "9" * 5000 + ".1"]),
+            },
             leaves,
         ),
     },
@@ -198,7 +201,9 @@ TARGETS = [
         "queries",
         st.one_of(
             st.binary(max_size=40),
-            st.sampled_from([b"path=%ff", b"offset=" + b"9" * 5000, b"a=1&" * 200, b"label=a&label=b"]),
+            st.sampled_from(
+                [b"path=%ff", b"offset=" + b"9" * 5000, b"a=1&" * 200, b"label=a&label=b"]
+            ),
         ),
         read_query,
     ),
@@ -207,7 +212,9 @@ TARGETS = [
         st.one_of(
             words,
             st.from_regex(r"\A[0-9]{0,3}(\.[0-9]*)? ?[kmgtKMGTsmhd]?i?[bB]?\Z"),
-            st.sampled_from(["9" * 400, "9" * 5000 + "G", "0." + "0" * 400 + "1", "²", "٣G", "\udcff"]),
+            st.sampled_from(
+                ["9" * 400, "9" * 5000 + "G", "0." + "0" * 400 + "1", "²", "٣G", "\udcff"]
+            ),
         ).filter(_could_be_an_argument),
         read_words,
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-import atheris
+import atheris  # type: ignore[import-untyped]
 
 with atheris.instrument_imports(include=["agentkernel"]):
     from tests.fuzz import callers, hostile_agent, hostile_daemon, hostile_images, target

@@ -24,7 +24,9 @@ from .target import Target
 TOKEN = b"t" * protocol.TOKEN_BYTES
 NONCE = b"n" * protocol.NONCE_BYTES
 
-_names = st.one_of(st.sampled_from([b"a", b"b", b"a/b", b"..", b"", b"x" * 256]), st.binary(max_size=6))
+_names = st.one_of(
+    st.sampled_from([b"a", b"b", b"a/b", b"..", b"", b"x" * 256]), st.binary(max_size=6)
+)
 _hellos = bodies(
     {
         "gen": st.just(1),
@@ -55,7 +57,9 @@ _events = bodies(
 )
 _refusals = bodies(
     {
-        "code": st.sampled_from(["busy", "exists", "ENOENT", "limit", "special", "errorcode", "no_such_user"]),
+        "code": st.sampled_from(
+            ["busy", "exists", "ENOENT", "limit", "special", "errorcode", "no_such_user"]
+        ),
         "message": st.text(max_size=10),
         "path": st.binary(max_size=10),
     }
@@ -178,9 +182,9 @@ def _record(payload: bytes) -> bytes:
 
 _trees = pieces(
     damaged(
-        st.lists(
-            st.one_of(packed(_entries).map(_record), st.binary(max_size=9)), max_size=6
-        ).map(b"".join)
+        st.lists(st.one_of(packed(_entries).map(_record), st.binary(max_size=9)), max_size=6).map(
+            b"".join
+        )
     )
 )
 

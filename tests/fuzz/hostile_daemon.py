@@ -51,7 +51,9 @@ _problems = bodies(
         ),
     }
 )
-_chunks = st.sampled_from([b"5\r\nhello\r\n0\r\n\r\n", b"-1\r\n", b"ffffffffff\r\n", b"+1;a\r\nx\r\n"])
+_chunks = st.sampled_from(
+    [b"5\r\nhello\r\n0\r\n\r\n", b"-1\r\n", b"ffffffffff\r\n", b"+1;a\r\nx\r\n"]
+)
 _answers = pieces(
     damaged(
         st.builds(
@@ -136,7 +138,7 @@ def read_results(body: bytes) -> None:
     value = wire.parse_json(body)
     for kind in (results.CommandResult, results.SandboxInfo, results.JobInfo, results.Entry):
         try:
-            kind.of(value)  # type: ignore[attr-defined]
+            kind.of(value)
         except DaemonError:
             continue
 

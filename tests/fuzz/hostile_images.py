@@ -77,9 +77,7 @@ def read_name(name: str) -> None:
         resolve_directory(f"/nonexistent/{name}", cache, IdView("range", 0, 0))
 
 
-_point_text = st.text(
-    st.characters(blacklist_categories=("Cs",), blacklist_characters=" \n\0"), max_size=8
-)
+_point_text = st.text(st.characters(codec="utf-8", exclude_characters=" \n\0"), max_size=8)
 TARGETS = [
     Target("homes", _text, read_home),
     Target("id-ranges", _text, read_ranges),

@@ -14,7 +14,9 @@ numbers = st.one_of(
     st.sampled_from([2**31, 2**32 - 1, 2**32, 2**53, 2**63 - 1, -(2**63), 2**64 - 1]),
     st.floats(),
 )
-words = st.one_of(st.text(max_size=20), st.sampled_from(["", "/", "..", "\0", "²", "٣", "é", "\ud800"]))
+words = st.one_of(
+    st.text(max_size=20), st.sampled_from(["", "/", "..", "\0", "²", "٣", "é", "\ud800"])
+)
 leaves = st.one_of(st.none(), st.booleans(), numbers, words, st.binary(max_size=20))
 values = st.recursive(
     leaves,
@@ -97,7 +99,9 @@ def texts(map_: Any) -> st.SearchStrategy[bytes]:
         st.binary(max_size=60),
         depths.map(lambda depth: b'{"code":' + nested(depth, b"[", b"1", b"]") + b"}"),
         depths.map(lambda depth: nested(depth, b'{"a":', b"1", b"}")),
-        st.sampled_from([b'{"a":' + b"9" * 5000 + b"}", b'{"a":1e999}', b'{"a":"\\ud800"}', b"\xff"]),
+        st.sampled_from(
+            [b'{"a":' + b"9" * 5000 + b"}", b'{"a":1e999}', b'{"a":"\\ud800"}', b"\xff"]
+        ),
     )
 
 

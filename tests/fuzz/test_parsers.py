@@ -42,6 +42,7 @@ def test_a_value_or_a_typed_error(one: target.Target) -> None:
 
 def test_something_else_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a parser that lets another error out, or never ends, does not pass."""
+
     def careless(data: bytes) -> None:
         if data[:1] == b"\x01":
             [][len(data)]

@@ -1,7 +1,8 @@
 """Where fuzzed programs run: a root and namespaces of their own, as a user that nobody is.
 
-The root is an empty tmpfs with the machine's /usr in it, read-only (the sanitizers' libraries), and one directory to work in. A second root below it, /arena, is for what works on
-files. The programs refuse to run anywhere else (world.c).
+The root is an empty tmpfs with the machine's /usr in it, read-only (the sanitizers' libraries), and
+one directory to work in. A second root below it, /arena, is for what works on files. The programs
+refuse to run anywhere else (world.c).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from .arena import Arena, arena
@@ -33,14 +34,14 @@ def _options(target: Target) -> list[str]:
     ]
 
 
-def _read(target: Target, said: str, result: Result) -> None:
+def _read(said: str, result: Result) -> None:
     """Executions and coverage from what libFuzzer prints."""
     if match := re.search(r"stat::number_of_executed_units:\s*(\d+)", said):
         result.executions = int(match[1])
-    elif match := re.findall(r"^#(\d+)\s", said, re.MULTILINE):
-        result.executions = int(match[-1])
-    if match := re.findall(r"cov: (\d+) ft: (\d+)", said):
-        result.edges, result.features = map(int, match[-1])
+    elif numbers := re.findall(r"^#(\d+)\s", said, re.MULTILINE):
+        result.executions = int(numbers[-1])
+    if lines := re.findall(r"cov: (\d+) ft: (\d+)", said):
+        result.edges, result.features = map(int, lines[-1])
 
 
 def symbolized(program: Path, said: str) -> str:
@@ -103,16 +104,18 @@ def _keep(place: Arena, result: Result) -> None:
         result.kept += 1
 
 
-def run(target: Target, seconds: float, *, keep: bool) -> Result:
-    """Fuzz for a time, from the kept inputs on."""
+def run(target: Target, seconds: float, *, keep: bool, seeds: Sequence[bytes] = ()) -> Result:
+    """Fuzz for a time, from the kept inputs (and `seeds`) on."""
     result = Result(target.name, "libFuzzer, ASan, UBSan", seconds=seconds)
     with arena(target) as place:
+        for number, seed in enumerate(seeds):
+            (place.work / "corpus" / f"seed-{number}").write_bytes(seed)
         arguments = [f"-max_total_time={max(1, int(seconds))}", *_options(target)]
         done = _run(place, [*arguments, "/work/new", "/work/corpus"], seconds, result)
         if done is None:
             return result
         said = done.stdout.decode(errors="replace")
-        _read(target, said, result)
+        _read(said, result)
         _collect(place, said, done.returncode, result)
         if keep and not result.findings:
             _keep(place, result)
@@ -129,7 +132,7 @@ def regress(target: Target) -> Result:
         if done is None:
             return result
         said = done.stdout.decode(errors="replace")
-        _read(target, said, result)
+        _read(said, result)
         _collect(place, said, done.returncode, result)
     return result
 

@@ -47,7 +47,9 @@ def _git(*words: str) -> str:
 def commit() -> str:
     """The commit that was fuzzed, and whether there was more than that."""
     changed = _git("status", "--porcelain", "--", "agentd", "src", "tests/fuzz")
-    return (_git("rev-parse", "--short=12", "HEAD") or "unknown") + (" (changed)" if changed else "")
+    return (_git("rev-parse", "--short=12", "HEAD") or "unknown") + (
+        " (changed)" if changed else ""
+    )
 
 
 def write_page(results: list[Result], page: Path = PAGE) -> None:

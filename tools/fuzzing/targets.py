@@ -66,6 +66,9 @@ TARGETS = {
     )
 }
 
+# Has a fault: for the tool to prove that it finds one.
+CONTROL = Target("control", 1, 64)
+
 
 def sources_of(target: Target) -> list[Path]:
     """The first line of a target names the sources of agentd it is linked with."""

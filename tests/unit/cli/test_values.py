@@ -24,7 +24,9 @@ def test_durations(text: str, expected: float) -> None:
     assert values.duration(text) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "5 parsecs", "1e3", "0x10", "²", "9" * 400, "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1", "5 parsecs", "1e3", "0x10", "²", "9" * 400, "9" * 5000]
+)
 def test_nonsense(text: str) -> None:
     for parse in (values.size_value, values.duration):
         with pytest.raises(argparse.ArgumentTypeError):
