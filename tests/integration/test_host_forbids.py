@@ -25,13 +25,22 @@ UNSHARE = shutil.which("unshare") or "unshare"
 CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
 
 
+# The daemon that a run starts is behind the prefix as well, and has to end with it.
+_RUN_AND_STOP = """
+import subprocess, sys
+words = [sys.executable, "-m", "agentkernel"]
+subprocess.run([*words, "run", "--json", *sys.argv[1:], "--", "true"], timeout=40)
+subprocess.run([*words, "daemon", "stop"], timeout=40, stdout=subprocess.DEVNULL)
+"""
+
+
 def refusal(
     prefix: list[str], state: Path, *options: str, must_fail: bool = True
 ) -> dict[str, str]:
     """Runs `agentkernel run --json … -- true` behind `prefix` and returns its error."""
     environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
     done = subprocess.run(
-        [*prefix, *COMMAND, "run", "--json", *options, "--", "true"],
+        [*prefix, sys.executable, "-c", _RUN_AND_STOP, *options],
         capture_output=True, timeout=50, check=False, env=environment, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     body = json.loads(done.stdout)

@@ -317,12 +317,14 @@ for line in text('/proc/self/mountinfo').splitlines():
     rooms[point] = [room.f_blocks * room.f_frsize, room.f_files]
 answer(rooms=rooms)
 """
-    limits = box.sandbox.blueprint.limits  # type: ignore[attr-defined]
+    limits = box.sandbox.blueprint.limits
+    disk = limits.disk_bytes
+    assert disk is not None
     rooms = (await box.probe(source))["rooms"]
     assert {"/", "/usr", "/tmp", "/run", "/dev/shm"} <= set(rooms)
     for point, (size, files) in rooms.items():
-        assert 0 < size <= max(limits.disk_bytes, limits.tmp_bytes), point
-        assert 0 < files <= max(limits.tmpfs_inodes, limits.disk_bytes // 4096), point
+        assert 0 < size <= max(disk, limits.tmp_bytes), point
+        assert 0 < files <= max(limits.tmpfs_inodes, disk // 4096), point
 
 
 INODES = """

@@ -80,6 +80,18 @@ def test_a_repeated_create_gives_the_same(daemon: Daemon) -> None:
     daemon.request("DELETE", f"/v1/sandboxes/{id}")
 
 
+def test_one_that_is_asked_for_is_kept_unless_it_is_to_be_ephemeral(daemon: Daemon) -> None:
+    for body, ephemeral, at_end in (({}, False, "stop"), ({"ephemeral": True}, True, "remove")):
+        status, made = daemon.request("POST", "/v1/sandboxes", body)
+        assert (status, made["ephemeral"]) == (201, ephemeral)
+        assert (made["on_ttl"], made["on_idle"]) == (at_end, at_end)
+        daemon.request("DELETE", f"/v1/sandboxes/{made['id']}")
+    status, problem = daemon.request(
+        "POST", "/v1/sandboxes", {"ephemeral": True, "ttl_seconds": 9, "on_ttl": "stop"}
+    )
+    assert (status, problem["code"]) == (400, "invalid_input")
+
+
 def test_a_name_is_taken_once(daemon: Daemon) -> None:
     id = daemon.create(name="taken")
     status, body = daemon.request("POST", "/v1/sandboxes", {"name": "taken"})

@@ -29,6 +29,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     create (UnenforceableError); another is reported in `Sandbox.effective` and left. `owned`: the
     sandbox ends with the process that made it; any other outlives it and can be found again.
     `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
+    `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     hostname: str
     profile: str
     ephemeral: bool = True
+    host_env: dict[str, str] = {}
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -96,6 +98,7 @@ class Sandbox(Protocol):
 
     id: str
     channel: GuestChannel
+    blueprint: Blueprint
 
     @property
     def root(self) -> RootFilesystem:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
 from agentkernel.cli.values import UNLIMITED
+from agentkernel.client.toolchains import host_environment
 from agentkernel.errors import InvalidInputError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
@@ -29,9 +33,11 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "best_effort": options.best_effort,
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
-        "command_output_bytes": getattr(options, "output", None),
+        "command_output_bytes": getattr(options, "command_output", None),
         "config": getattr(options, "origin", None),
     }
+    if options.image == "host" and options.toolchains == "host":
+        fields["host_env"] = host_environment()
     return {name: value for name, value in fields.items() if value is not None}
 
 

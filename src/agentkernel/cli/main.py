@@ -7,13 +7,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 from agentkernel import __version__
 from agentkernel.cli import verbs
 from agentkernel.cli.outcome import BROKEN_PIPE, INTERRUPTED, OURS
 from agentkernel.cli.parsers import Parser
+from agentkernel.cli.values import duration
 from agentkernel.errors import AgentKernelError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -43,6 +47,9 @@ def _add_run(commands: Any) -> None:
     )
     verbs.add_sandbox_options(run)
     verbs.add_process_options(run)
+    run.add_argument(
+        "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
+    )
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")

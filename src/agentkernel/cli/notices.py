@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 from agentkernel import __version__
 from agentkernel.cli.outcome import say
+from agentkernel.cli.values import printable
 from agentkernel.client._sync.transport import Transport
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def tell_version(transport: Transport) -> None:
@@ -22,11 +26,16 @@ def tell_version(transport: Transport) -> None:
 
 def tell_once(state_dir: str, sentences: Iterable[str], verb: str) -> None:
     """A limit that does not hold is said once for each state directory; `verb` always shows it."""
-    import hashlib
+    from binascii import b2a_hex
 
+    directory = os.path.join(state_dir, "said")
     for sentence in sentences:
-        mark = os.path.join(state_dir, "said", hashlib.sha256(sentence.encode()).hexdigest()[:32])
-        if not os.path.exists(mark):
-            os.makedirs(os.path.dirname(mark), exist_ok=True)
-            with open(mark, "w", encoding="utf-8"):
-                say(sentence, f"`{verb}` shows all that holds; this is said once")
+        mark = os.path.join(directory, b2a_hex(sentence.encode()).decode()[:200])
+        if os.path.exists(mark):
+            continue
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError:
+            pass  # then it is said again
+        say(printable(sentence), f"`{verb}` shows all that holds; this is said once")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import os
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Parser(argparse.ArgumentParser):
@@ -11,7 +15,7 @@ class Parser(argparse.ArgumentParser):
     until somebody asks."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        options.setdefault("formatter_class", _Help)
         super().__init__(*arguments, **options)
 
     def format_help(self) -> str:
@@ -23,3 +27,19 @@ class Parser(argparse.ArgumentParser):
             return super().format_help()
         finally:
             self.description, self.epilog = shown
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """argparse makes one for each argument that is added, and looks for the width each time."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width())
+
+
+def _width() -> int:
+    if os.environ.get("COLUMNS", "").isdecimal():
+        return int(os.environ["COLUMNS"]) - 2
+    try:
+        return os.get_terminal_size(1).columns - 2
+    except OSError:
+        return 78

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
 
 from agentkernel.config.finding import NONE, project_file, user_file
 from agentkernel.errors import PolicyDeniedError
 
+TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
+    from typing import Any
+
     from agentkernel.config.reading import ConfigFile
     from agentkernel.config.resolving import Resolved
 
@@ -35,6 +37,7 @@ _OPTIONS = {
     "limits.disk": "disk",
     "limits.nofile": "nofile",
     "limits.timeout": "timeout",
+    "limits.output": "output",
 }
 
 
@@ -42,7 +45,7 @@ def apply(options: argparse.Namespace) -> None:
     """Fills in what the files say and no flag does. Raises PolicyDeniedError for a project's file
     that widens and is not trusted.
     """
-    options.command_timeout = options.output = options.origin = None
+    options.command_timeout = options.command_output = options.origin = None
     project, user = paths(options.config)
     if project is None and user is None:
         return
@@ -59,10 +62,10 @@ def apply(options: argparse.Namespace) -> None:
         options.env = list(variables.items())
     if "label" in given:
         options.label = [(name, setting.value) for name, setting in resolved.labels.items()]
-    # A sandbox keeps these for its commands; `run` has one, which has its own option.
+    # A sandbox keeps these for its commands; `run` has one, which has its own options.
     written = resolved.written()
     options.command_timeout = None if "timeout" in given else written.get("limits.timeout")
-    options.output = written.get("limits.output")
+    options.command_output = None if "output" in given else written.get("limits.output")
     options.origin = _origin(resolved, project_read, user_read, trusted)
 
 

@@ -20,9 +20,6 @@ from agentkernel.client.wire import segment
 from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
 from agentkernel.places import state_path
 
-# How long to wait for another event when only those that are there are wanted.
-_QUIET_SECONDS = 0.3
-
 
 def main(options: argparse.Namespace) -> int:
     transport = Transport()
@@ -221,9 +218,8 @@ def _gc(options: argparse.Namespace, transport: Transport) -> int:
 
 def _logs(options: argparse.Namespace, transport: Transport) -> int:
     """The sandbox's events. They outlive it, so an id that is gone still has some."""
-    query = {"after": 0, "sandbox": segment(options.name)}
-    quiet = None if options.follow else _QUIET_SECONDS
-    for line in transport.lines("/v1/events", query=query, quiet=quiet):
+    query = {"after": 0, "sandbox": segment(options.name), "follow": options.follow}
+    for line in transport.lines("/v1/events", query=query):
         if not line.startswith("data: "):
             continue
         event = json.loads(line.removeprefix("data: "))

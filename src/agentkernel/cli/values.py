@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from typing import Literal
 
 from agentkernel.quantities import parse_duration, parse_size
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Literal
 
 UNLIMITED: Literal["unlimited"] = "unlimited"
 
@@ -74,4 +77,4 @@ def label_entry(text: str) -> tuple[str, str]:
 
 def printable(text: str) -> str:
     """No control character of a guest's (or a file name's) making reaches the terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

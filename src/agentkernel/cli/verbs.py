@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from agentkernel.cli.values import (
     duration,
@@ -12,6 +11,10 @@ from agentkernel.cli.values import (
     size_or_unlimited,
     size_value,
 )
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 STATES = ("creating", "running", "stopped", "removing", "error")
 
@@ -209,6 +212,11 @@ def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) ->
     )  # fmt: skip
     group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
     group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
+    about = "what is delivered" if tty else "what is kept, the newest (default: 64M)"
+    group.add_argument(
+        "--output", type=size_value, metavar="SIZE",
+        help=f"{about} of each of stdout and stderr; the rest is counted",
+    )  # fmt: skip
     if not tty:
         return
     choice = group.add_mutually_exclusive_group()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
 
 from agentkernel.errors import AgentKernelError, DaemonError, NotFoundError, all_error_types
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 MAX_HEAD = 64 << 10
 MAX_CHUNK_LINE = 1 << 10
@@ -17,11 +20,12 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-class Head(NamedTuple):
+class Head:
     """Status and headers of an answer; header names are in lower case."""
 
-    status: int
-    headers: dict[str, str]
+    def __init__(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        self.headers = headers
 
     @property
     def keeps_alive(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -55,7 +55,8 @@ class Chunk(NamedTuple):
 
 
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `exec` may be told. `env` is the whole environment of the process."""
+    """What `exec` may be told. `env` is the whole environment of the process; `output_bytes` is how
+    much of each of its streams is kept for a job, the newest: agentd's own measure if None."""
 
     env: dict[str, str] = {}
     cwd: str | None = None
@@ -64,6 +65,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     pty: tuple[int, int] | None = None
     timeout_seconds: float | None = None
     job: bool = False
+    output_bytes: int | None = None
 
 
 class GuestProcess:
@@ -103,6 +105,8 @@ class GuestProcess:
             "stdin": options.stdin or options.pty is not None,
             "job": options.job,
         }
+        if options.output_bytes is not None:
+            request["spool"] = options.output_bytes
         if options.cwd is not None:
             request["cwd"] = options.cwd
         if options.user is not None:
@@ -117,6 +121,11 @@ class GuestProcess:
     def output_bytes(self) -> int:
         """All that it wrote so far, as far as it was read here."""
         return sum(self._offsets.values())
+
+    @property
+    def offsets(self) -> Mapping[Channel, int]:
+        """Where the output that comes next begins."""
+        return self._offsets
 
     async def output(self) -> Chunk | None:
         """The next bytes of stdout or stderr; None at the end, when `status` is set.
@@ -156,11 +165,11 @@ class GuestProcess:
             self.pid = pid
         if body.get("ev") == "attached":
             self._offsets = {
-                Channel.STDOUT: _count(body, "out"),
-                Channel.STDERR: _count(body, "err"),
+                Channel.STDOUT: count(body, "out"),
+                Channel.STDERR: count(body, "err"),
             }
         elif body.get("ev") == "dropped" and body.get("ch") in (1, 2):
-            self._offsets[Channel(body["ch"])] = _count(body, "offset")
+            self._offsets[Channel(body["ch"])] = count(body, "offset")
 
     async def write(self, data: bytes) -> None:
         await self._stream.send(data)
@@ -207,7 +216,7 @@ def exit_status(end: End) -> ExitStatus:
         signal=number if outcome is Outcome.SIGNALED else None,
         errno=_word(body.get("errno")),
         stage=_word(body.get("stage")),
-        dropped_bytes=_count(body, "out_dropped") + _count(body, "err_dropped"),
+        dropped_bytes=count(body, "out_dropped") + count(body, "err_dropped"),
         usage=_usage(body),
         full=_word(body.get("full")),
     )
@@ -229,7 +238,7 @@ def _known(body: dict[str, Any], key: str) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 50 else None
 
 
-def _count(body: dict[str, Any], key: str) -> int:
+def count(body: dict[str, Any], key: str) -> int:
     value = body.get(key, 0)
     return value if isinstance(value, int) and value >= 0 else 0
 

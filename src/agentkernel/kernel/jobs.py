@@ -22,8 +22,10 @@ from agentkernel.guest.processes import (
     GuestProcess,
     Outcome,
     ProcessOptions,
+    count,
     exit_status,
 )
+from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import judge, start_command
 from agentkernel.kernel.live import Live
@@ -108,6 +110,16 @@ class Jobs:
                 if process.status is not None:
                     await self._ended(live, sandbox, id, process.status)
 
+    async def written(self, id: str, *, owner: str | None = None) -> dict[Channel, int] | None:
+        """How much of stdout and stderr a running job has written; None if it has ended."""
+        job = await self._store.get_job(id)
+        _, live = await self._find(job.sandbox_id, owner)
+        with live.used() as sandbox:
+            entry = (await _processes(sandbox)).get(id)
+        if entry is None or not entry.get("running"):
+            return None
+        return {Channel.STDOUT: count(entry, "out"), Channel.STDERR: count(entry, "err")}
+
     @audited("job.signal", "job")
     async def signal(self, id: str, number: int, *, owner: str | None = None) -> None:
         await self._call(id, owner, "signal", signal=number)
@@ -137,14 +149,9 @@ class Jobs:
         if not rows:
             return
         try:
-            answer = await sandbox.channel.call("list")
+            found = await _processes(sandbox)
         except SandboxUnavailableError:
             return
-        found = {
-            entry["id"]: entry
-            for entry in answer.get("procs", ())
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-        }
         for row in rows:
             entry = found.get(row.id)
             if entry is None:
@@ -194,3 +201,13 @@ class Jobs:
                 ended_at=time.time(),
                 events=[event],
             )
+
+
+async def _processes(sandbox: Sandbox) -> dict[str, dict[str, Any]]:
+    """What agentd knows of, by id."""
+    answer = await sandbox.channel.call("list")
+    return {
+        entry["id"]: entry
+        for entry in answer.get("procs", ())
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    }

@@ -133,70 +133,97 @@ class Kernel:
         labels: Mapping[str, str] | None = None,
         ttl_seconds: float | None = None,
         idle_seconds: float | None = None,
-        on_ttl: AtEnd = "stop",
-        on_idle: AtEnd = "stop",
+        on_ttl: AtEnd | None = None,
+        on_idle: AtEnd | None = None,
         idempotency: Idempotency | None = None,
         progress: Progress | None = None,
+        owned: bool = False,
         id: str | None = None,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
+        `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         backend = self.backends[spec.backend]
-        blueprint = expand(spec, owned=False)
+        if spec.ephemeral and "stop" in (on_ttl, on_idle):
+            raise InvalidInputError(
+                "a sandbox whose files are in memory can't be stopped, only removed",
+                hint="leave on_ttl and on_idle out, or make one that is kept",
+            )
+        if owned and not spec.ephemeral:
+            raise InvalidInputError("what ends with this process can't be kept")
+        at_end: AtEnd = "remove" if spec.ephemeral else "stop"
+        blueprint = expand(spec, owned=owned)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
         self.trail.found(blueprint.id, name)
         now = time.time()
-        inserted = await self._store.insert_sandbox(
-            SandboxRecord(
-                id=blueprint.id,
-                name=name,
-                owner=owner,
-                backend=backend.name,
-                blueprint=msgspec.to_builtins(blueprint),
-                env=spec.env,
-                labels=dict(labels or {}),
-                config=None if spec.config is None else msgspec.to_builtins(spec.config),
-                ephemeral=spec.ephemeral,
-                created_at=now,
-                updated_at=now,
-                ttl_seconds=ttl_seconds,
-                idle_seconds=idle_seconds,
-                # A sandbox whose files are in memory has nothing to be started from again.
-                on_ttl="remove" if spec.ephemeral else on_ttl,
-                on_idle="remove" if spec.ephemeral else on_idle,
-            ),
-            idempotency=idempotency,
+        record = SandboxRecord(
+            id=blueprint.id,
+            name=name,
+            owner=owner,
+            backend=backend.name,
+            blueprint=msgspec.to_builtins(blueprint),
+            env=spec.env,
+            labels=dict(labels or {}),
+            config=None if spec.config is None else msgspec.to_builtins(spec.config),
+            ephemeral=spec.ephemeral,
+            created_at=now,
+            updated_at=now,
+            ttl_seconds=ttl_seconds,
+            idle_seconds=idle_seconds,
+            on_ttl=on_ttl or at_end,
+            on_idle=on_idle or at_end,
         )
-        if not inserted.created:
-            return await self._settled(inserted.record)
+        while True:
+            inserted = await self._store.insert_sandbox(record, idempotency=idempotency)
+            if inserted.created:
+                return await self._make(inserted.record, blueprint, progress)
+            if settled := await self._settled(inserted.record):
+                return settled
+
+    async def _make(
+        self, record: SandboxRecord, blueprint: Blueprint, progress: Progress | None
+    ) -> SandboxRecord:
+        """From a row to a running sandbox, or neither."""
         live = self._live[blueprint.id] = Live(blueprint.id)
         async with live.changing:
             try:
-                live.sandbox = await backend.create(blueprint, progress)
-                return await self._running(inserted.record, "sandbox.created")
+                live.sandbox = await self.backends[record.backend].create(blueprint, progress)
+                return await self._running(record, "sandbox.created")
             except BaseException as exc:
-                self._live.pop(blueprint.id, None)
-                if live.sandbox:
-                    await live.sandbox.destroy()
-                await self._store.remove_sandbox(
-                    blueprint.id,
-                    events=[event_of(inserted.record, "sandbox.create_failed", reason=_words(exc))],
-                )
+                live.failure = exc
+                sandbox, live.sandbox = live.sandbox, None
+                try:
+                    if sandbox:
+                        await sandbox.destroy()
+                    await self._store.remove_sandbox(
+                        blueprint.id,
+                        events=[event_of(record, "sandbox.create_failed", reason=_words(exc))],
+                    )
+                finally:
+                    # Last, so that whoever finds the row finds out why it goes.
+                    self._live.pop(blueprint.id, None)
                 raise
 
-    async def _settled(self, record: SandboxRecord) -> SandboxRecord:
-        """The record once whoever is changing the sandbox has done so."""
+    async def _settled(self, record: SandboxRecord) -> SandboxRecord | None:
+        """The record once whoever is changing the sandbox has done so; None: it is gone.
+
+        Raises what went wrong with its making, which then is the answer to every repetition.
+        """
         if live := self._live.get(record.id):
             async with live.changing:
                 pass
-        return await self._store.get_sandbox(record.id)
+            if isinstance(live.failure, AgentKernelError):
+                raise live.failure
+        with contextlib.suppress(NotFoundError):
+            return await self._store.get_sandbox(record.id)
+        return None
 
     @audited("sandbox.start")
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
@@ -252,7 +279,8 @@ class Kernel:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
             usage = await end_counted(sandbox, lambda it: it.destroy()) or Known.of(record).usage
-            await backend.remove(record.id)
+            if not sandbox:
+                await backend.remove(record.id)
             body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
             await self._store.remove_sandbox(
                 record.id, events=[event_of(record, "sandbox.removed", **body)]
@@ -364,7 +392,7 @@ class Kernel:
                 argv,
                 _with_defaults(options, record),
                 stdin=stdin,
-                output_bytes=_output_bytes(record) if output_bytes is None else output_bytes,
+                output_bytes=output_bytes,
             )
             self.look_at_limits(live, result.status)
             return result
@@ -420,10 +448,6 @@ def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> Pro
     return msgspec.structs.replace(
         options, env={**record.env, **options.env}, timeout_seconds=seconds
     )
-
-
-def _output_bytes(record: SandboxRecord) -> int:
-    return int(record.blueprint.get("limits", {}).get("output_bytes", OUTPUT_BYTES))
 
 
 def _words(error: BaseException) -> str:

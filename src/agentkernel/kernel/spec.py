@@ -57,7 +57,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
     machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
     commands whose caller says nothing else. `config`: which files this was read from; kept and
-    shown, not obeyed.
+    shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
+    image shows; without it, this process's own.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -78,6 +79,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     command_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     command_output_bytes: Annotated[int, Meta(ge=0, le=64 << 20)] | None = None
     config: ConfigOrigin | None = None
+    host_env: dict[str, str] = {}
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -109,6 +111,7 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         hostname="sandbox",
         profile=profile.name,
         ephemeral=spec.ephemeral,
+        host_env=spec.host_env,
     )
 
 

@@ -26,6 +26,7 @@ from agentkernel.errors import (
     ResourceExhaustedError,
 )
 from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
+from agentkernel.server.bounds import Bounds
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -35,7 +36,6 @@ from agentkernel.server.problems import (
 )
 
 API: Final = 1
-MAX_STREAMS: Final = 1024
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -44,19 +44,19 @@ T = TypeVar("T")
 class Service:
     """What handlers share: the kernel, the end of the daemon, and how much is under way."""
 
-    def __init__(self, kernel: Kernel, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, kernel: Kernel, *, bounds: Bounds | None = None) -> None:
         self.kernel = kernel
+        self.bounds = bounds or Bounds()
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
-        self._max_streams = max_streams
         self._streams = 0
         self._cleanups: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
         """Counts something that stays open for long."""
-        if self._streams >= self._max_streams:
+        if self._streams >= self.bounds.max_streams:
             raise ResourceExhaustedError(
                 f"{self._streams} streams are open, which is the most there may be",
                 hint="close some",

@@ -21,17 +21,21 @@ MAX_OUTPUT_BYTES: Final = 64 << 20
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 OutputBytes = Annotated[int, Meta(ge=0, le=MAX_OUTPUT_BYTES)]
+StreamBytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Size = Annotated[int, Meta(ge=1, le=65535)]
 AtEnd = Literal["stop", "remove"]
 
 
 class NewSandbox(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It stays until somebody removes it, so it keeps its files unless told not to."""
+
     name: str | None = None
     labels: dict[str, str] = {}
     ttl_seconds: Seconds | None = None
     idle_seconds: Seconds | None = None
-    on_ttl: AtEnd = "stop"
-    on_idle: AtEnd = "stop"
+    on_ttl: AtEnd | None = None
+    on_idle: AtEnd | None = None
+    ephemeral: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +70,7 @@ class Command(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: bool = False
     pty: tuple[Size, Size] | None = None
+    output_bytes: StreamBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -106,6 +111,7 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stdin: str | None = None
     stdin_b64: str | None = None
     output_bytes: OutputBytes | None = None
+    ttl_seconds: Seconds | None = None
 
     def words(self) -> list[str]:
         return command_words(self.argv, self.shell)
@@ -120,6 +126,7 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RunStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spec: SandboxSpec = SandboxSpec()
     command: Command
+    ttl_seconds: Seconds | None = None
 
 
 class MakeDirectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,6 +228,7 @@ def status_body(status: ExitStatus | dict[str, Any]) -> dict[str, Any]:
     for name in ("errno", "stage", "full"):
         if body.get(name) is None:
             body.pop(name, None)
+    body["truncated"] = body["dropped_bytes"] > 0
     return body
 
 

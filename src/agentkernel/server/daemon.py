@@ -31,12 +31,7 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.problems import version_header
-from agentkernel.server.protocols import (
-    KEEP_ALIVE_SECONDS,
-    HttpProtocol,
-    Peer,
-    WebSocketProtocol,
-)
+from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
 
 SOCKET_NAME: Final = "api.sock"
 INFO_NAME: Final = "daemon.json"
@@ -103,7 +98,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=service.bounds.keep_alive_seconds,
         )
         self._config.load()
         self._state = ServerState()
@@ -116,7 +111,9 @@ class HttpServer:
         )
 
     def _protocol(self) -> HttpProtocol:
-        protocol = HttpProtocol(config=self._config, server_state=self._state, app_state={})
+        protocol = HttpProtocol(
+            self._service.bounds, config=self._config, server_state=self._state, app_state={}
+        )
         protocol.on_stranger = self._stranger
         return protocol
 

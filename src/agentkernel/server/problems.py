@@ -21,7 +21,6 @@ from agentkernel import __version__
 from agentkernel.errors import AgentKernelError, DaemonError, InvalidInputError
 
 MAX_JSON_BYTES: Final = 1 << 20
-BODY_SECONDS: Final = 30.0
 _MAX_PARAMETERS: Final = 64
 
 log = logging.getLogger("agentkernel.server")
@@ -101,14 +100,15 @@ async def read_body(request: Request, kind: type[T]) -> T:
     if declared.isdigit() and int(declared) > MAX_JSON_BYTES:
         raise _too_large()
     content = bytearray()
+    seconds = request.app.state.service.bounds.body_seconds
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for piece in request.stream():
                 content += piece
                 if len(content) > MAX_JSON_BYTES:
                     raise _too_large()
     except TimeoutError:
-        raise RequestError(408, f"the body did not come within {BODY_SECONDS:g} s") from None
+        raise RequestError(408, f"the body did not come within {seconds:g} s") from None
     return decode(bytes(content) or b"{}", kind)
 
 

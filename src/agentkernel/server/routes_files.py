@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -27,7 +27,6 @@ from agentkernel.server.problems import (
 )
 
 # Between two pieces of an upload.
-PIECE_SECONDS: Final = 60.0
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
@@ -122,12 +121,13 @@ async def _write(request: Request) -> Response:
 
 async def _upload(request: Request) -> AsyncGenerator[bytes, None]:
     stream: AsyncIterator[bytes] = aiter(request.stream())
+    seconds = service_of(request).bounds.piece_seconds
     while True:
         try:
-            async with asyncio.timeout(PIECE_SECONDS):
+            async with asyncio.timeout(seconds):
                 piece = await anext(stream, None)
         except TimeoutError:
-            raise RequestError(408, f"nothing more came within {PIECE_SECONDS:g} s") from None
+            raise RequestError(408, f"nothing more came within {seconds:g} s") from None
         if piece is None:
             return
         if piece:

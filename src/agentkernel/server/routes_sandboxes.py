@@ -52,7 +52,9 @@ def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
         return None
     if not 1 <= len(key) <= 256:
         raise InvalidInputError("an Idempotency-Key has 1 to 256 characters")
-    same = msgspec.json.encode(body, order="deterministic")
+    # Where it is repeated from does not make it another one.
+    wanted = msgspec.structs.replace(body, host_env={})
+    same = msgspec.json.encode(wanted, order="deterministic")
     return Idempotency(key=key, fingerprint=hashlib.sha256(same).hexdigest())
 
 

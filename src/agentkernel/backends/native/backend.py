@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +136,8 @@ class NativeBackend(Backend):
         maps = self._choose_ids(blueprint, directory)
         pid = 0
         try:
-            root = self._resolve(blueprint, maps, progress)
+            # Making an image takes its time, and there are other sandboxes.
+            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             upper = choose_upper(blueprint, directory)
             directory.record_groups(groups.paths)
@@ -181,6 +184,7 @@ class NativeBackend(Backend):
             ids=view,
             toolchains=blueprint.toolchains,
             progress=progress,
+            environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
 
@@ -264,6 +268,13 @@ def _boot_configuration(
     if "pids" not in groups.enforced:
         boot["nproc"] = limits.pids
     return msgspec.msgpack.encode(boot)
+
+
+def _outside(blueprint: Blueprint) -> Mapping[str, str]:
+    """The environment that says where toolchains are: the user's, or else our own."""
+    if not blueprint.host_env:
+        return os.environ
+    return {"HOME": os.environ.get("HOME", ""), **blueprint.host_env}
 
 
 def _entries(directory: Path) -> int:

@@ -48,7 +48,14 @@ class SandboxGroups:
 
     @property
     def join_files(self) -> list[str]:
-        return sorted({str(path / "cgroup.procs") for path in self._groups.values()})
+        """For the launcher to write its own "0" to.
+
+        In version 1 `tasks`: a thread that moves itself alone waits for nobody, where moving a
+        process waits for the whole machine to pass a grace period (14 ms seen). The launcher has
+        one thread only.
+        """
+        name = "cgroup.procs" if self._unified else "tasks"
+        return sorted({str(path / name) for path in self._groups.values()})
 
     @property
     def mounts(self) -> list[tuple[str, str, str]]:

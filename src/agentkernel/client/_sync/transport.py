@@ -7,13 +7,16 @@ import json as jsons
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from agentkernel.client import frames, wire
 from agentkernel.client._sync.websocket import WebSocket
 from agentkernel.client.socket_stream import Stream, in_thread
 from agentkernel.client.daemon import Daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 CALL_SECONDS = 60.0
 # Making a sandbox may have to make its image first.
@@ -37,8 +40,6 @@ class Connection:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.used_at = time.monotonic()
-        # With it, what counts is the time since the last bytes, not a deadline.
-        self.patience: float | None = None
         self._buffer = bytearray()
 
     def send(self, data: bytes, deadline: float | None) -> wire.Head:
@@ -101,8 +102,6 @@ class Connection:
         return line
 
     def _more(self, deadline: float | None) -> None:
-        if self.patience is not None:
-            deadline = time.monotonic() + self.patience
         data = self.stream.read(deadline)
         if not data:
             if self.stream.was_reset and not self._buffer:
@@ -186,9 +185,9 @@ class Transport:
         raise _unheard()
 
     def lines(
-        self, path: str, *, query: Mapping[str, Any] | None = None, quiet: float | None = None
+        self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> Iterator[str]:
-        """The lines of an answer that may never end; `quiet`: ends when none came for so long."""
+        """The lines of an answer that may never end."""
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
@@ -197,16 +196,12 @@ class Transport:
                 pieces = [piece for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
             rest = b""
-            connection.patience = quiet
             for piece in connection.body(head, None):
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
                     yield line.decode("utf-8", "replace").rstrip("\r")
         except Unheard:
             raise _unheard() from None
-        except DaemonTimeoutError:
-            if connection.patience is None:
-                raise
         finally:
             connection.stream.close()
 
