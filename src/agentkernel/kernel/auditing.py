@@ -84,7 +84,8 @@ def _plain(value: Any) -> Any:
 _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
-        "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method", "path",
+        "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
+        "path",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
