@@ -1,7 +1,7 @@
 /* PID 1 of a sandbox.
  *
- * It starts with a listening socket (3) and the boot configuration (4), and with nothing of the
- * host in its environment or arguments. It never executes anything itself: a process of the
+ * It starts with a listening socket (3) and the boot configuration (4, or stdin), and with nothing of
+ * the host in its environment or arguments. It never executes anything itself: a process of the
  * sandbox comes from a supervisor, which is a fork of this one (supervisor.c, spawn.c). */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -86,7 +86,7 @@ static void settle(void) {
 
 void agent_main(void) {
     guard_first();
-    boot_read(4);
+    boot_read();
     guard_capabilities(boot.caps);
     spool_set_budget(boot.spool_max);
     loop_init();
@@ -94,7 +94,7 @@ void agent_main(void) {
     ending_timer.fn = on_ending;
     process_init();
     conn_init();
-    handshake_init(3);
+    handshake_init();
     if (boot.ephemeral)
         timer_set(&no_host, now_ms() + (int64_t)boot.connect_ms);
     loop_run(settle);

@@ -13,6 +13,7 @@ struct boot {
     bool ephemeral;
     uint64_t connect_ms;
     char *cwd;
+    char *listen; /* NULL: descriptor 3 is the listening socket */
     char *user; /* NULL: uid 0, or the single one */
     uint64_t caps;
     uint8_t *seccomp;
@@ -28,7 +29,8 @@ struct boot {
 
 extern struct boot boot;
 
-/* Reads FD to its end and closes it; ends the process when it holds no configuration. */
-void boot_read(int fd);
+/* Reads the configuration to its end, from descriptor 4 or, where an engine lets in no descriptors
+ * but stdio, from stdin; either is closed. Ends the process when there is none. */
+void boot_read(void);
 
 #endif

@@ -40,8 +40,10 @@ void guard_first(void) {
     (void)prctl(PR_SET_NAME, "agentd", 0, 0, 0);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     close_from(5);
-    if (fcntl(3, F_SETFD, FD_CLOEXEC) < 0 || fcntl(4, F_SETFD, FD_CLOEXEC) < 0)
-        die("descriptors 3 and 4");
+    for (int fd = 3; fd < 5; fd++) {
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 && errno != EBADF)
+            die("descriptors 3 and 4");
+    }
     /* What a program opens before it has stdio becomes its stdio. */
     for (int fd = 0; fd < 3; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -228,7 +229,22 @@ static void on_listener(struct watch *watch, uint32_t events) {
     watch_set(&c->watch, EPOLLIN);
 }
 
-void handshake_init(int listen_fd) {
+/* The socket's path is the engine's business: once the host has seen it there it may be gone. */
+static int listen_at(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (strlen(path) >= sizeof(address.sun_path))
+        die_plain("boot configuration: listen");
+    strcpy(address.sun_path, path);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 16) < 0)
+        die("listening socket");
+    return fd;
+}
+
+void handshake_init(void) {
+    int listen_fd = boot.listen ? listen_at(boot.listen) : 3;
+
     listener = (struct watch){.fd = listen_fd, .fn = on_listener};
     listen_again.fn = on_listen_again;
     if (set_nonblocking(listen_fd) < 0)

@@ -2,7 +2,7 @@
 #ifndef AGENTD_HANDSHAKE_H
 #define AGENTD_HANDSHAKE_H
 
-/* Accepts from LISTEN_FD for ever; a connection that has proved itself goes to conn_adopt. */
-void handshake_init(int listen_fd);
+/* Accepts from the listening socket for ever; a connection that has proved itself goes to conn_adopt. */
+void handshake_init(void);
 
 #endif

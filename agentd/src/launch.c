@@ -9,11 +9,14 @@
  * cgroup namespaces. It builds the root, gives up what agentd does not need, and executes agentd.
  * L ends as soon as B is mapped: no process is paid per sandbox but PID 1.
  *
+ * Where the plan names an OCI runtime, B is the keeper instead (launch_engine.c).
+ *
  * If L dies before it let B go on, B reads end of file and ends: nothing is left behind.
  */
 #define _GNU_SOURCE
 #include "launch.h"
 
+#include "launch_engine.h"
 #include "launch_ids.h"
 #include "launch_mounts.h"
 #include "launch_plan.h"
@@ -40,6 +43,9 @@
 #define GUEST_NAMESPACES                                                                          \
     (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
 
+/* Around an OCI runtime, which makes the guest's own inside them. */
+#define KEEPER_NAMESPACES (CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+
 static int status_fd = -1;
 
 void launch_set_status_fd(int fd) { status_fd = fd; }
@@ -51,6 +57,11 @@ void launch_fail(const char *stage, const char *detail) {
     if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
     if (status_fd < 0 || write(status_fd, line, (size_t)n) < 0) dprintf(2, "agentd: %s", line);
     _exit(1);
+}
+
+void launch_done(void) {
+    close(status_fd);
+    status_fd = -1;
 }
 
 static void write_file(const char *stage, const char *path, const char *text) {
@@ -167,7 +178,7 @@ static void become_agent(const struct plan *plan) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) launch_fail("no-new-privs", "");
 }
 
-static int boot_descriptor(const struct plan *plan) {
+int launch_boot_descriptor(const struct plan *plan) {
     int fd = (int)syscall(SYS_memfd_create, "boot", 1U /* MFD_CLOEXEC */);
     if (fd < 0 || write(fd, plan->boot, plan->boot_size) != (ssize_t)plan->boot_size ||
         lseek(fd, 0, SEEK_SET) < 0)
@@ -175,7 +186,7 @@ static int boot_descriptor(const struct plan *plan) {
     return fd;
 }
 
-static int move_high(int fd) {
+int launch_move_high(int fd) {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, 16);
     if (high < 0) launch_fail("descriptors", "");
     close(fd);
@@ -187,20 +198,21 @@ static void __attribute__((noreturn)) guest_main(const struct plan *plan, int go
     char byte;
     if (read(go, &byte, 1) != 1) _exit(1); /* L is gone: so are we */
     setsid();
+    umask(022);
+    if (sethostname(plan->hostname, strlen(plan->hostname)) < 0 || setdomainname("(none)", 6) < 0)
+        launch_fail("hostname", plan->hostname);
+    if (plan->engine_count) keeper_main(plan, listen_fd);
     /* In a single-id namespace this is a no-op; with subuids it leaves the user's own id. */
     if (plan->ids != IDS_SINGLE &&
         (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
         launch_fail("guest-ids", "");
-    umask(022);
-    if (sethostname(plan->hostname, strlen(plan->hostname)) < 0 || setdomainname("(none)", 6) < 0)
-        launch_fail("hostname", plan->hostname);
     if (!plan->nested_userns)
         write_file("nested-user", "/proc/sys/user/max_user_namespaces", "0");
     bound_ipc();
-    int boot = move_high(boot_descriptor(plan));
-    int agent = move_high(mounts_build_root(plan));
-    listen_fd = move_high(listen_fd);
-    status_fd = move_high(status_fd);
+    int boot = launch_move_high(launch_boot_descriptor(plan));
+    int agent = launch_move_high(mounts_build_root(plan));
+    listen_fd = launch_move_high(listen_fd);
+    status_fd = launch_move_high(status_fd);
     (void)syscall(SYS_keyctl, 1 /* KEYCTL_JOIN_SESSION_KEYRING */, NULL, 0, 0, 0);
 
     int null = open("/dev/null", O_RDWR);
@@ -219,7 +231,8 @@ static void __attribute__((noreturn)) guest_main(const struct plan *plan, int go
 static pid_t clone_guest(const struct plan *plan, int listen_fd, int *go_out) {
     int go[2];
     if (pipe2(go, O_CLOEXEC) < 0) launch_fail("pipe", "");
-    pid_t pid = (pid_t)syscall(SYS_clone, GUEST_NAMESPACES | CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+    unsigned long namespaces = plan->engine_count ? KEEPER_NAMESPACES : GUEST_NAMESPACES;
+    pid_t pid = (pid_t)syscall(SYS_clone, namespaces | CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
     if (pid < 0) launch_fail("clone-guest", "");
     if (pid == 0) {
         close(go[1]);
@@ -255,7 +268,7 @@ int launch_main(int argc, char **argv) {
     int n = snprintf(line, sizeof line, "P %d\n", (int)guest);
     if (write(status_fd, line, (size_t)n) != n) return 1; /* nobody listens: B sees the end of L */
     record_guest(record_fd, guest);
-    ids_map_inner(&plan, guest);
+    if (!plan.engine_count) ids_map_inner(&plan, guest);
     if (write(go, "g", 1) != 1) return 1;
     return 0;
 }

@@ -11,6 +11,8 @@
 #ifndef AGENTD_LAUNCH_H
 #define AGENTD_LAUNCH_H
 
+#include "launch_plan.h"
+
 int launch_main(int argc, char **argv);
 
 /* agentd remove PLAN_FD STATUS_FD: see launch_remove.c. */
@@ -20,5 +22,11 @@ int remove_main(int argc, char **argv);
  * a cause and a remedy, so a stage is never reported for two different things. */
 void launch_fail(const char *stage, const char *detail) __attribute__((noreturn));
 void launch_set_status_fd(int fd);
+/* Nothing can fail any more: the host side reads end of file. */
+void launch_done(void);
+/* The boot configuration, to be read from its beginning. */
+int launch_boot_descriptor(const struct plan *plan);
+/* FD under a number that no child expects something else under. */
+int launch_move_high(int fd);
 
 #endif

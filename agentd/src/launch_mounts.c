@@ -323,6 +323,14 @@ static void op_write(const struct root *root, const struct plan_op *op) {
     free(dir);
 }
 
+/* A file of the bundle, beside the root. */
+static void op_stage(const struct root *root, const struct plan_op *op) {
+    char name[64];
+    snprintf(name, sizeof name, GUEST_DIR "/%s", op->target);
+    fill_file("stage", op->target,
+              openat(root->staging, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444), op);
+}
+
 static void op_dir(const struct root *root, const struct plan_op *op) {
     close(open_target(root, op->target, true));
 }
@@ -341,6 +349,7 @@ static void run_op(struct root *root, const struct plan_op *op) {
     case OP_DATA: op_data(root, op); break;
     case OP_WRITE: op_write(root, op); break;
     case OP_DIR: op_dir(root, op); break;
+    case OP_STAGE: op_stage(root, op); break;
     case OP_CGROUP:
         /* Ours alone: the cgroup namespace begins at the sandbox's own group. */
         mount_at(root, "cgroup", op->type, op->target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -349,8 +358,8 @@ static void run_op(struct root *root, const struct plan_op *op) {
     }
 }
 
-int mounts_build_root(const struct plan *plan) {
-    char options[96], agent_name[24];
+static struct root build(const struct plan *plan) {
+    char options[96];
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) launch_fail("propagation", "guest");
     if (chdir(plan->staging) < 0) launch_fail("staging", "guest");
     if (mount("tmpfs", GUEST_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755") < 0 ||
@@ -363,19 +372,38 @@ int mounts_build_root(const struct plan *plan) {
         if (mount("tmpfs", UPPER_DIR, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
             launch_fail("upper", "tmpfs");
     }
-    snprintf(agent_name, sizeof agent_name, "%llu", (unsigned long long)plan->agent_source);
-    int agent = open(agent_name, O_PATH | O_CLOEXEC);
     struct root root = {.plan = plan};
     root.staging = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
     root.fd = open(ROOT_DIR, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (agent < 0 || root.staging < 0 || root.fd < 0) launch_fail("staging", "descriptors");
-
+    if (root.staging < 0 || root.fd < 0) launch_fail("staging", "descriptors");
     for (size_t i = 0; i < plan->op_count; i++) run_op(&root, &plan->ops[i]);
+    return root;
+}
+
+static int open_agent(const struct root *root, int flags) {
+    char name[24];
+    snprintf(name, sizeof name, "%llu", (unsigned long long)root->plan->agent_source);
+    int agent = openat(root->staging, name, flags | O_CLOEXEC);
+    if (agent < 0) launch_fail("staging", "agent");
+    return agent;
+}
+
+int mounts_build_root(const struct plan *plan) {
+    struct root root = build(plan);
+    int agent = open_agent(&root, O_PATH);
 
     /* pivot_root onto itself stacks the old root on the new one, from where it is detached with all
      * that was below it: the host's tree and the staging. */
     if (fchdir(root.fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0) launch_fail("pivot", "");
     if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0) launch_fail("pivot", "detach");
+    close(root.fd);
+    close(root.staging);
+    return agent;
+}
+
+int mounts_build_bundle(const struct plan *plan) {
+    struct root root = build(plan);
+    int agent = open_agent(&root, O_RDONLY);
     close(root.fd);
     close(root.staging);
     return agent;

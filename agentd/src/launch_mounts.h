@@ -13,4 +13,8 @@ void mounts_stage(const struct plan *plan, int idmap_fd);
  * Returns a descriptor of the agentd binary on its read-only mount. */
 int mounts_build_root(const struct plan *plan);
 
+/* The same in the keeper's namespaces, for a runtime: the root stays in the bundle, a directory "b"
+ * of the staging tmpfs, which becomes the working directory. Returns the agentd binary. */
+int mounts_build_bundle(const struct plan *plan);
+
 #endif

@@ -58,7 +58,7 @@ static enum op_kind op_kind(const struct mp_value *map) {
     static const struct { const char *name; enum op_kind kind; } kinds[] = {
         {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"tree", OP_TREE}, {"proc", OP_PROC},
         {"dev", OP_DEV}, {"mask", OP_MASK}, {"readonly", OP_READONLY}, {"data", OP_DATA},
-        {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP},
+        {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP}, {"stage", OP_STAGE},
     };
     const struct mp_value *op = mp_get(map, "op");
     for (size_t i = 0; op && i < COUNT_OF(kinds); i++)
@@ -115,6 +115,12 @@ void plan_read(int fd, struct plan *plan) {
     plan->agent_caps = number(map, "agent_caps");
     if (mp_get_bin(map, "boot", &plan->boot, &plan->boot_size) != MP_OK) bad_plan("boot");
     if (mp_get_texts(map, "cgroups", &plan->cgroups, &plan->cgroup_count) != MP_OK) bad_plan("cgroups");
+
+    if (mp_get_texts(map, "engine", &plan->engine, &plan->engine_count) != MP_OK) bad_plan("engine");
+    plan->engine_log = text(map, "engine_log");
+    plan->engine_source = signed_number(map, "engine_source");
+    plan->engine_listens = flag(map, "engine_listens");
+    plan->engine_without_groups = flag(map, "engine_without_groups");
 
     const struct mp_value *sources = array(map, "sources"), *ops = array(map, "ops");
     plan->source_count = sources->len;

@@ -35,6 +35,7 @@ enum op_kind {
     OP_WRITE,
     OP_DIR,
     OP_CGROUP,
+    OP_STAGE,
 };
 
 struct plan_op {
@@ -74,6 +75,12 @@ struct plan {
     uint64_t agent_caps;
     const unsigned char *boot;
     size_t boot_size;
+    char **engine; /* command of an OCI runtime, ended by NULL; its paths are staged ones */
+    size_t engine_count;
+    char *engine_log;      /* where that command writes what went wrong */
+    int64_t engine_source; /* the directory the runtime keeps its own state in */
+    bool engine_listens;   /* agentd makes its socket itself, below engine_source */
+    bool engine_without_groups; /* the runtime sees no control groups */
 };
 
 /* Reads and decodes the plan from `fd`; ends the process by launch_fail("plan") if it is not one. */

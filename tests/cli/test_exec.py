@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 
 from .conftest import COMMAND, Cli, Json
 

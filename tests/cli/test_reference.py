@@ -6,6 +6,7 @@ import argparse
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,8 @@ def test_examples_are_right() -> None:
 
 def test_the_manual_has_no_entry_too_many() -> None:
     assert set(manual._EXAMPLES) == {" ".join(words) for words, _ in every_verb()}
+
+
+def test_both_names_are_the_same_program() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["ak"] == scripts["agentkernel"] == "agentkernel.cli.main:main"

@@ -103,6 +103,11 @@ def test_output_is_cut_off_and_the_command_goes_on(cli: Cli, daemon_dir: Path) -
     assert (len(body["stdout"]), body["truncated"], body["dropped_bytes"]) == (1024, True, 98976)
 
 
+def test_json_takes_megabytes_of_input(cli: Cli, daemon_dir: Path) -> None:
+    done = cli("run", "--json", "--", "wc", "-c", input=bytes(9_000_000))
+    assert json.loads(done.stdout)["stdout"] == "9000000\n"
+
+
 def test_without_a_cap_all_of_it_comes(cli: Cli, daemon_dir: Path) -> None:
     """More than any profile keeps of a collected result."""
     done = cli("run", "-q", "--profile", "restrictive", "--", "head", "-c", "9000000", "/dev/zero")

@@ -14,7 +14,7 @@ import pytest
 
 import agentkernel
 from agentkernel import Outcome, Sandbox, errors
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 from agentkernel.client._sync.transport import Transport, shared_transport
 
 pytestmark = pytest.mark.usefixtures("daemon_dir")

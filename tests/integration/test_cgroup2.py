@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agentkernel import Outcome, Sandbox, errors
-from agentkernel.backends.native.hierarchy import CGROUP_ROOT
+from agentkernel.backends.local.hierarchy import CGROUP_ROOT
 
 MIB = 1 << 20
 MEMORY_BOMB = "exec python3 -c 'held = bytearray(400 << 20); held[::4096] = held[::4096]'"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import idmaps
-from agentkernel.backends.native.launcher import remove_upper
-from agentkernel.backends.native.plan import LaunchPlan
+from agentkernel.backends.local import idmaps
+from agentkernel.backends.local.launcher import remove_upper
+from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.guest.binary import agentd_path
 
 from .conftest import Cli

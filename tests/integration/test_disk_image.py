@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import idmaps, uppers
-from agentkernel.backends.native.directory import SandboxDirectory
+from agentkernel.backends.local import idmaps, uppers
+from agentkernel.backends.local.directory import SandboxDirectory
 from agentkernel.errors import UnenforceableError
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.kernel import Kernel

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import diagnose
-from agentkernel.backends.native.launcher import LaunchFailure
+from agentkernel.backends.local import diagnose
+from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.errors import HostError
 
 from .conftest import COMMAND
@@ -62,11 +62,26 @@ def test_control_nested_user_namespace_works(tmp_path: Path) -> None:
     refusal(in_namespace("true"), tmp_path, must_fail=False)
 
 
-def test_user_namespaces_switched_off(tmp_path: Path) -> None:
-    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+@pytest.mark.parametrize("disk", [(), ("--disk", "unlimited")], ids=["default", "on disk"])
+def test_user_namespaces_switched_off(tmp_path: Path, disk: tuple[str, ...]) -> None:
+    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path, *disk)
     assert error["code"] == "host_forbids"
     assert "user.max_user_namespaces=0" in error["message"]
     assert "sysctl -w user.max_user_namespaces" in error["hint"]
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_switched_off_while_files_are_left(tmp_path: Path) -> None:
+    """Files of a killed run can't be removed without a namespace: the cause is the same."""
+    left = tmp_path / "runs" / ("a" * 20)
+    (left / "upper" / "0").mkdir(parents=True)
+    (left / "lock").touch()
+    (tmp_path / "runs").chmod(0o700)
+    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+    assert error["code"] == "host_forbids"
+    assert "user.max_user_namespaces=0" in error["message"]
+    refusal(in_namespace("true"), tmp_path, must_fail=False)
+    assert os.listdir(tmp_path / "runs") == [], "control: with namespaces it is removed"
 
 
 def test_covered_proc(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import backend
+from agentkernel.backends.local import backend
 from agentkernel.images.model import RootFilesystem, Tree
 from agentkernel.images.resolve import resolve_image
 from agentkernel.kernel.runs import Runs

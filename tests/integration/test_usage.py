@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.native.backend import NativeBackend
-from agentkernel.backends.native.hierarchy import Hierarchy
 from agentkernel.errors import SandboxUnavailableError, UnenforceableError
 from agentkernel.guest.processes import Outcome, ProcessOptions
 from agentkernel.kernel import insight

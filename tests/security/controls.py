@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.native import backend, procfs
+from agentkernel.backends.local import boot, procfs
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec, expand
 
@@ -29,7 +29,7 @@ Change = Callable[[Blueprint], Blueprint]
 
 
 def _no_filter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(backend, "compile_profile", lambda *_args, **_kwargs: ALLOW_ALL)
+    patch.setattr(boot, "compile_profile", lambda *_args, **_kwargs: ALLOW_ALL)
 
 
 def _no_masks(patch: pytest.MonkeyPatch) -> None:

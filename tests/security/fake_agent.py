@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from agentkernel.backends.native.launcher import listen_in
+from agentkernel.backends.local.launcher import listen_in
 from agentkernel.guest.protocol import FrameType, map_frame
 
 MIB = 1 << 20

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native.hierarchy import Hierarchy
-from agentkernel.backends.native.idranges import IdRanges
+from agentkernel.backends.local.hierarchy import Hierarchy
+from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.runs import Runs
@@ -170,7 +170,7 @@ async def test_killed_pid_1_ends_the_sandbox(state: Path) -> None:
     """kill -9 of agentd from the host: everything inside goes with it, calls say so at once."""
     async with Runs(state) as kernel:
         sandbox = await kernel.create(SandboxSpec())
-        guest = sandbox.pid  # type: ignore[attr-defined]
+        guest = sandbox.pid
         inside = members(guest)
         os.kill(guest, signal.SIGKILL)
         result = await kernel.run(sandbox, ["true"]) if not sandbox.channel.closed.done() else None

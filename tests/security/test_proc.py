@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import procfs
+from agentkernel.backends.local import procfs
 from agentkernel.guest.binary import agentd_path
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec

@@ -123,7 +123,7 @@ async def test_the_tree_would_outlive_its_parent(box_kernel: Runs) -> None:
         )
         assert result.status.exit_code == 0
         assert (await box.probe(WHO))["left"] == ALL_ESCAPED
-        host_pid = box.sandbox.pid  # type: ignore[attr-defined]
+        host_pid = box.sandbox.pid
     await eventually(lambda: not _exists(host_pid), "the sandbox is gone")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentkernel.backends.native import backend
+from agentkernel.backends.local import boot
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.security.seccomp.syscalls import table
@@ -129,7 +129,7 @@ async def test_second_locks(box_kernel: Runs) -> None:
     """Control: a filter with another errno for these calls is heard before the kernel's own no."""
     program = _only_numbers([call for call, _ in SECOND_LOCKS.values()], errno.EPROTO)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "compile_profile", lambda *_args, **_kwargs: program)
+        patch.setattr(boot, "compile_profile", lambda *_args, **_kwargs: program)
         async with box_without(box_kernel) as box:
             results = (await box.probe(TRY, calls=SECOND_LOCKS))["results"]
     assert set(results.values()) <= {"EPROTO", "absent"}, results

@@ -158,11 +158,13 @@ def test_an_unknown_field_is_named_with_its_place(
 
 
 def test_bodies_are_bounded(daemon: Daemon) -> None:
-    status, problem = daemon.request("POST", "/v1/run", {"shell": "x" * (1 << 20)})
-    assert (status, problem["status"]) == (413, 413)
+    for path, field, mebibytes in (("sandboxes", "image", 1), ("run", "stdin", 16)):
+        status, problem = daemon.request("POST", f"/v1/{path}", {field: "x" * (mebibytes << 20)})
+        assert (status, problem["status"]) == (413, 413)
+        assert f"more than {mebibytes} MiB" in problem["detail"]
     connection = daemon.connection()
     pieces = iter([b" " * (1 << 19)] * 3)
-    connection.request("POST", "/v1/run", body=pieces, encode_chunked=True)
+    connection.request("POST", "/v1/sandboxes", body=pieces, encode_chunked=True)
     assert connection.getresponse().status == 413
     connection.close()
 

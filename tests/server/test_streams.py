@@ -379,15 +379,17 @@ def test_a_run_whose_time_is_over_is_lost(daemon: Daemon) -> None:
 
 def test_a_run_ends_with_a_killed_daemon(own_daemon: Daemon) -> None:
     """Its processes at once; its row and its directory with the next start."""
-    frames = own_daemon.stream(
-        "/v1/run/stream", {"command": {"argv": ["sleep", "4247"], "stdin": True}}
-    )
+    # The kernel calls a script's process by the name of its file.
+    script = "cd; printf '#!/bin/sh\\necho up; read line' > ak-4247; chmod +x *; exec ./ak-4247"
+    first = {"command": {"shell": script, "stdin": True}}
+    frames = own_daemon.stream("/v1/run/stream", first)
     frames.event("started")
+    frames.until(b"up")
     assert sandboxes(own_daemon) == 1
-    assert host_processes("4247") == 1
+    assert host_processes("ak-4247") == 1
     own_daemon.kill()
     frames.vanish()
-    eventually(lambda: host_processes("4247") == 0)
+    eventually(lambda: host_processes("ak-4247") == 0)
     own_daemon.start()
     assert sandboxes(own_daemon) == 0
     for place in ("runs", "sandboxes"):
@@ -395,12 +397,12 @@ def test_a_run_ends_with_a_killed_daemon(own_daemon: Daemon) -> None:
         assert not path.exists() or os.listdir(path) == []
 
 
-def host_processes(word: str) -> int:
-    """How many processes of the machine have this word in their command line."""
+def host_processes(name: str) -> int:
+    """How many processes of the machine are called so."""
     count = 0
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
-            count += word.encode() in Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
+            count += Path("/proc", entry, "comm").read_text() == f"{name}\n"
     return count
 
 

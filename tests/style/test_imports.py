@@ -17,6 +17,7 @@ MAX_LINES = 600
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("ids", "outcomes", "places", "quantities"),
+    ("trees",),
     ("security", "audit"),
     ("config",),
     ("guest",),
@@ -30,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 # What must run where nothing else is installed, or start fast, may use only this of what is below.
-ONLY = {"client": {"errors", "ids", "outcomes", "places", "config"}}
+ONLY = {"client": {"errors", "ids", "outcomes", "places", "trees", "config"}}
 # The package's own doors stand above everything: they only re-export or start something.
 DOORS = ("__init__", "__main__")
 

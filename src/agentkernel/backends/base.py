@@ -93,12 +93,28 @@ class LimitHit(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do at all; what it can do on this machine a try tells. What is missing
+    here is refused with UnsupportedError, an explicit limit that is none of `limits` with
+    UnenforceableError. `pid1_guarded`: a guest can't end its own sandbox by a signal to PID 1."""
+
+    pty: bool = True
+    kept: bool = True
+    pause: bool = False
+    memory_snapshot: bool = False
+    network: str = "none"
+    pid1_guarded: bool = True
+    limits: tuple[str, ...] = ()
+
+
 class Sandbox(Protocol):
     """A running sandbox."""
 
     id: str
     channel: GuestChannel
     blueprint: Blueprint
+    pid: int
+    """The host's number of the process whose end is the sandbox's; all others are below it."""
 
     @property
     def root(self) -> RootFilesystem:
@@ -137,6 +153,7 @@ class Backend(ABC):
 
     name: str
     isolation: str
+    features: Features
 
     @abstractmethod
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> Sandbox:
@@ -156,6 +173,7 @@ class Backend(ABC):
     async def reattach(self, blueprint: Blueprint) -> Sandbox | None:
         """Finds a kept sandbox that ran while nobody watched; None if it does not run any more.
 
+        Of one that does not, nothing but its files is left then.
         Raises SandboxUnavailableError when its process lives but its agentd does not answer.
         """
 
@@ -167,9 +185,10 @@ class Backend(ABC):
     async def remove(self, id: str) -> None:
         """Removes whatever is left of a kept sandbox, running or not. Idempotent."""
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Capabilities, for `setup --check --json` and, later, the API."""
+        """Name, isolation and features, for `setup --check --json` and the API."""
+        features = msgspec.to_builtins(self.features)
+        return {"name": self.name, "isolation": self.isolation, **features}
 
     async def collect_garbage(self) -> int:
         """Removes what owners that died left behind; returns how many. Cheap when there is none."""

@@ -17,7 +17,30 @@ def _native(state_dir: Path) -> Backend:
     return NativeBackend(state_dir)
 
 
-_ENGINES: dict[str, Callable[[Path], Backend]] = {"native": _native}
+def _runc(state_dir: Path) -> Backend:
+    from agentkernel.backends.oci.backend import RuncBackend
+
+    return RuncBackend(state_dir)
+
+
+def _crun(state_dir: Path) -> Backend:
+    from agentkernel.backends.oci.backend import CrunBackend
+
+    return CrunBackend(state_dir)
+
+
+def _gvisor(state_dir: Path) -> Backend:
+    from agentkernel.backends.oci.gvisor import GvisorBackend
+
+    return GvisorBackend(state_dir)
+
+
+_ENGINES: dict[str, Callable[[Path], Backend]] = {
+    "native": _native,
+    "runc": _runc,
+    "crun": _crun,
+    "gvisor": _gvisor,
+}
 
 
 def backend_names() -> tuple[str, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Which option holds what of a file.
 _OPTIONS = {
+    "sandbox.backend": "backend",
     "sandbox.image": "image",
     "sandbox.profile": "profile",
     "sandbox.user": "user",

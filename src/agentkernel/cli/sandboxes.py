@@ -238,7 +238,9 @@ def _logs(options: argparse.Namespace, transport: Transport) -> int:
 def _cp(options: argparse.Namespace, transport: Transport) -> int:
     from agentkernel.cli.copying import copy
 
-    size = copy(options.source, options.target, transport)
+    if options.json and options.target == "-":
+        raise InvalidInputError("--json and an archive can't both go to stdout")
+    summary = copy(options.source, options.target, transport, user=options.user, quiet=options.json)
     if options.json:
-        print(json.dumps({"bytes": size}))
+        print(json.dumps(summary._asdict()))
     return 0

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agentkernel.backends.native.delegation import enter_own_scope
+from agentkernel.backends.local.delegation import enter_own_scope
 from agentkernel.errors import AgentKernelError, HostError, all_error_types
 from agentkernel.kernel.state import state_directory
 

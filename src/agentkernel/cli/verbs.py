@@ -74,8 +74,9 @@ def add_sandbox(commands: Any) -> None:
         help="how long it may have no call, command or job",
     )  # fmt: skip
     ends = ("stop", "remove")
-    life.add_argument("--on-ttl", choices=ends, help="what then becomes of it (default: stop)")
-    life.add_argument("--on-idle", choices=ends, help="what then becomes of it (default: stop)")
+    default = "(default: stop; remove if it is ephemeral)"
+    life.add_argument("--on-ttl", choices=ends, help=f"what then becomes of it {default}")
+    life.add_argument("--on-idle", choices=ends, help=f"what then becomes of it {default}")
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
     create.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -97,9 +98,19 @@ def add_sandbox(commands: Any) -> None:
     extend = _verb(verbs, "extend", "begin a sandbox's time to live anew")
     _one(extend)
     extend.add_argument("ttl", type=duration, metavar="TIME", help="from now, such as 30m or 2h")
-    copy = _verb(verbs, "cp", "copy a file into a sandbox or out of it")
-    copy.add_argument("source", metavar="SOURCE", help="NAME:/path, or a file here")
-    copy.add_argument("target", metavar="TARGET", help="NAME:/path, or a file here")
+    copy = _verb(verbs, "cp", "copy a file or a directory into a sandbox or out of it")
+    copy.description = (
+        "Copies a file or a directory into a sandbox or out of it. A directory that is there takes "
+        "the source in, under its name; one that is not is made, and is the copy. DIR/. stands for "
+        "what is in DIR. Modes, times and links are kept. Inside, everything belongs to --user; "
+        "here to you, less your umask and without setuid bits, and links that lead out of the "
+        "directory are left out. An archive has the sandbox's ids and all links. Each file appears "
+        "whole or not at all; after a failure those that were whole stay."
+    )
+    copy.add_argument("--user", help="with whose rights inside (default: the sandbox's user)")
+    what = "NAME:/path, a path here, or - for a tar archive"
+    copy.add_argument("source", metavar="SOURCE", help=f"{what} (stdin); DIR/. is what is in DIR")
+    copy.add_argument("target", metavar="TARGET", help=f"{what} (stdout)")
     logs = _verb(verbs, "logs", "show what happened to a sandbox")
     logs.add_argument("-f", "--follow", action="store_true", help="wait for more")
     _one(logs)
@@ -212,10 +223,11 @@ def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) ->
     )  # fmt: skip
     group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
     group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
-    about = "what is delivered" if tty else "what is kept, the newest (default: 64M)"
     group.add_argument(
         "--output", type=size_value, metavar="SIZE",
-        help=f"{about} of each of stdout and stderr; the rest is counted",
+        help="most that is delivered of each of stdout and stderr; the rest is counted (default: "
+        "all, with --json what the profile says)" if tty else
+        "most that is kept of each of stdout and stderr, the newest (default: 64M)",
     )  # fmt: skip
     if not tty:
         return

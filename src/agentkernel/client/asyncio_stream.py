@@ -25,7 +25,13 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.to_thread(function, *arguments)
+    """A caller that is cancelled waits for the thread: nothing goes on behind its back."""
+    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait((future,))
+        raise
 
 
 class AsyncTurns:

@@ -188,6 +188,22 @@ class Entry(NamedTuple):
         )
 
 
+class Change(NamedTuple):
+    """Something happened to `path`, relative to what is watched ("": to that itself).
+
+    `kind` is `ready` (the first: what happens after it is told), create, modify, remove, move (then
+    `to` is where), or `overflow`: changes were lost, look for yourself.
+    """
+
+    kind: str
+    path: str
+    to: str | None
+
+    @classmethod
+    def of(cls, kind: str, body: Mapping[str, Any]) -> Change:
+        return cls(kind, _name(body, "path") or "", _name(body, "to"))
+
+
 def _name(body: Mapping[str, Any], key: str) -> str | None:
     if (encoded := body.get(f"{key}_b64")) is None:
         return body.get(key)

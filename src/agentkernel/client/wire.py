@@ -86,11 +86,19 @@ def _client() -> str:
 
 
 def request(
-    method: str, where: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    method: str,
+    where: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    *,
+    chunked: bool = False,
 ) -> bytes:
+    """With `chunked` the body follows, in chunks."""
     lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel", f"User-Agent: {_client()}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    if body is not None or method in ("POST", "PUT"):
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+    elif body is not None or method in ("POST", "PUT"):
         lines.append(f"Content-Length: {len(body or b'')}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a line break in a header")
@@ -111,6 +119,10 @@ def parse_head(data: bytes) -> Head:
             raise broken("a header without a colon")
         headers[name.strip().lower()] = value.strip()
     return Head(int(status), headers)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def chunk_size(line: bytes) -> int:

@@ -15,6 +15,7 @@ from agentkernel.security.profiles import DEFAULT_PROFILE, Limits, security_prof
 Origin = Literal["flag", "project", "user", "profile", "default"]
 
 _DEFAULTS: Mapping[str, Any] = {
+    "sandbox.backend": "native",
     "sandbox.image": "host",
     "sandbox.profile": DEFAULT_PROFILE,
     "sandbox.user": "root",

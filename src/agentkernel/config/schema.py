@@ -147,6 +147,7 @@ _USER: frozenset[FileKind] = frozenset({"user"})
 KEYS: Mapping[str, Key] = {
     key.name: key
     for key in (
+        Key("sandbox.backend", _text, "the name of an engine", "the engine that holds it"),
         Key("sandbox.image", _text, 'text: "host" or a directory', "what its root is made of"),
         Key("sandbox.profile", _one_of(*PROFILES), '"permissive", "moderate" or "restrictive"',
             "defaults for capabilities, system calls and limits"),

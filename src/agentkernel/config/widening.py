@@ -101,6 +101,7 @@ def _never(now: Any, before: Any) -> bool:
 
 
 _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
+    "sandbox.backend": lambda now, before: True,  # which is stronger is not for a file to say
     "sandbox.image": _never,  # see _image_widens
     "sandbox.profile": lambda now, before: PROFILES.index(now) > PROFILES.index(before),
     "sandbox.user": lambda now, before: now in ("root", "0") and before not in ("root", "0"),
@@ -120,6 +121,7 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "limits.output": _more,
 }
 _WHY = {
+    "sandbox.backend": "another isolation",
     "sandbox.profile": "weaker",
     "sandbox.user": "root has capabilities",
     "sandbox.toolchains": "it shows toolchains of your home",

@@ -140,8 +140,15 @@ def _status(status: ExitStatus) -> dict[str, Any]:
 class AuditedFiles(GuestFiles):
     """Files whose every operation is in the log: these two are all the ways to the channel."""
 
-    def __init__(self, channel: GuestChannel, trail: Trail, record: SandboxRecord) -> None:
-        super().__init__(channel)
+    def __init__(
+        self,
+        channel: GuestChannel,
+        trail: Trail,
+        record: SandboxRecord,
+        *,
+        user: str | None = None,
+    ) -> None:
+        super().__init__(channel, user=user)
         self._trail = trail
         self._record = record
 

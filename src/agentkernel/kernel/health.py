@@ -18,15 +18,15 @@ from typing import Literal
 
 import msgspec
 
-from agentkernel.backends.native import delegation, idmaps
-from agentkernel.backends.native.diagnose import (
+from agentkernel.backends.local import delegation, idmaps
+from agentkernel.backends.local.diagnose import (
     KERNEL_FLOOR_ROOT,
     KERNEL_FLOOR_USER,
     NO_UPPER,
     filesystem_of,
     kernel_version,
 )
-from agentkernel.backends.native.hierarchy import LIMITING, Hierarchy
+from agentkernel.backends.local.hierarchy import LIMITING, Hierarchy
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.kernel.checks import NativeProbe, check_others, probe_native

@@ -79,11 +79,15 @@ class Uses:
         return status or ExitStatus(outcome=Outcome.LOST)
 
     @contextlib.asynccontextmanager
-    async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
+    async def files(
+        self, id: str, *, owner: str | None = None, user: str | None = None
+    ) -> AsyncIterator[GuestFiles]:
         """The files of a running sandbox, which is in use for as long as the block lasts."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            yield AuditedFiles(sandbox.channel, self.trail, record)
+            if user is not None:
+                sandbox.check_user(user)
+            yield AuditedFiles(sandbox.channel, self.trail, record, user=user)
 
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)

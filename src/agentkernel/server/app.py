@@ -79,8 +79,11 @@ class Service:
         while self._cleanups:
             await asyncio.wait(self._cleanups)
 
-    async def while_wanted(self, receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`, which is cancelled when the client goes or the daemon ends.
+    async def while_wanted(
+        self, receive: Receive, work: Coroutine[Any, Any, T], *, heeds_the_end: bool = False
+    ) -> T:
+        """The outcome of `work`, which is cancelled when the client goes or the daemon ends, unless
+        it heeds that end itself.
 
         Preconditions: the body of the request was read.
         """
@@ -88,10 +91,11 @@ class Service:
         gone = asyncio.ensure_future(_disconnected(receive))
         end = asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait((task, gone, end), return_when=asyncio.FIRST_COMPLETED)
+            awaited = (task, gone) if heeds_the_end else (task, gone, end)
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise ending() if end.done() else ClientDisconnect
+            raise ClientDisconnect if gone.done() else ending()
         finally:
             for other in (gone, end):
                 other.cancel()
@@ -131,6 +135,7 @@ def build_app(service: Service) -> ASGIApp:
         routes_files,
         routes_jobs,
         routes_sandboxes,
+        routes_trees,
     )
 
     routes: list[BaseRoute] = [
@@ -141,6 +146,7 @@ def build_app(service: Service) -> ASGIApp:
         *routes_exec.ROUTES,
         *routes_jobs.ROUTES,
         *routes_files.ROUTES,
+        *routes_trees.ROUTES,
         *routes_events.ROUTES,
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})

@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.guest.file_types import FileEntry
+from agentkernel.guest.file_types import Change, FileEntry
 from agentkernel.guest.processes import ExitStatus, ProcessOptions
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.insight import Known
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
+from agentkernel.trees.entries import to_bytes
 
 MAX_OUTPUT_BYTES: Final = 64 << 20
 
@@ -133,12 +134,14 @@ class MakeDirectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     path: str
     mode: str | None = None
     parents: bool = False
+    user: str | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
     to: str
     replace: bool = False
+    user: str | None = None
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,8 +250,13 @@ def entry_body(entry: FileEntry) -> dict[str, Any]:
     for name in ("name", "target"):
         value = body.pop(name)
         if value is not None:
-            body |= _text(name, value.encode("utf-8", "surrogateescape"))
+            body |= _text(name, to_bytes(value))
     return body
+
+
+def change_body(change: Change) -> dict[str, Any]:
+    body = _text("path", to_bytes(change.path))
+    return body if change.to is None else body | _text("to", to_bytes(change.to))
 
 
 def _text(name: str, data: bytes) -> dict[str, str]:

@@ -17,6 +17,8 @@ class Bounds:
     first_message_seconds: float = 30.0
     # Between two pieces of a file.
     piece_seconds: float = 60.0
+    # A whole file or tree, in or out.
+    transfer_seconds: float = 3600.0
     keep_alive_seconds: int = 75
     heartbeat_seconds: float = 15.0
     # How long a client that does not read may hold up the last words.

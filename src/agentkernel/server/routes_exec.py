@@ -20,13 +20,13 @@ from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.server.app import Service, route, service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream, result_body
-from agentkernel.server.problems import json_response, read_body
+from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response, read_body
 from agentkernel.server.streams import Frames, first_message, websocket
 
 
 async def _exec(request: Request) -> Response:
     service = service_of(request)
-    body = await read_body(request, Exec)
+    body = await read_body(request, Exec, most=MAX_INPUT_JSON_BYTES)
     work = service.kernel.run(
         request.path_params["id"],
         body.words(),
@@ -40,7 +40,7 @@ async def _exec(request: Request) -> Response:
 
 async def _run(request: Request) -> Response:
     service = service_of(request)
-    body = await read_body(request, Run)
+    body = await read_body(request, Run, most=MAX_INPUT_JSON_BYTES)
     words, data = body.words(), body.input()
 
     async def work() -> ExecResult:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.hierarchy import Hierarchy
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.errors import HostError
 from agentkernel.security.profiles import security_profile
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import delegation, hierarchy
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.hierarchy import Hierarchy
+from agentkernel.backends.local import delegation, hierarchy
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.security.profiles import security_profile
 
 MANAGER = "user.slice/user-1000.slice/user@1000.service"

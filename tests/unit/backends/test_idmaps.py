@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import idmaps
+from agentkernel.backends.local import idmaps
 from agentkernel.errors import InvalidInputError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.native import idranges
-from agentkernel.backends.native.idmaps import RANGE_SIZE
-from agentkernel.backends.native.idranges import FIRST_ID, IdRanges
+from agentkernel.backends.local import idranges
+from agentkernel.backends.local.idmaps import RANGE_SIZE
+from agentkernel.backends.local.idranges import FIRST_ID, IdRanges
 from agentkernel.errors import HostError, ResourceExhaustedError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.native import uppers
-from agentkernel.backends.native.directory import SandboxDirectory
-from agentkernel.backends.native.uppers import choose_upper
+from agentkernel.backends.local import uppers
+from agentkernel.backends.local.directory import SandboxDirectory
+from agentkernel.backends.local.uppers import choose_upper
 from agentkernel.kernel.spec import SandboxSpec, expand
 
 

@@ -19,6 +19,7 @@ from .conftest import Write
 
 FULL = """\
 [sandbox]
+backend = "native"
 image = "host"
 profile = "restrictive"
 user = 1000

@@ -29,6 +29,7 @@ def keys(project: Write, text: str, user: Any = None, **flags: Any) -> list[str]
 @pytest.mark.parametrize(
     ("own", "wider", "narrower"),
     [
+        ("", '[sandbox]\nbackend = "other"', '[sandbox]\nbackend = "native"'),
         ("", '[sandbox]\nprofile = "permissive"', '[sandbox]\nprofile = "restrictive"'),
         ('[sandbox]\nuser = "user"', '[sandbox]\nuser = "root"', '[sandbox]\nuser = "1000"'),
         ('[sandbox]\nuser = "user"', "[sandbox]\nuser = 0", "[sandbox]\nuser = 7"),

@@ -10,7 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from agentkernel.backends.native.launcher import LaunchFailure
+from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.errors import (
     AgentKernelError,
     HostError,

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from agentkernel.backends.native import procfs
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.idmaps import IdMaps, Lines
+from agentkernel.backends.local import procfs
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.idmaps import IdMaps, Lines
 from agentkernel.images.model import RootFilesystem
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import Limits
@@ -41,6 +41,11 @@ class LaunchPlan:
     upper_is_image: bool = False
     upper_bytes: int = _UNBOUNDED_UPPER
     upper_inodes: int = 0
+    engine: list[str] = field(default_factory=list)
+    engine_log: str = ""
+    engine_directory: str = ""
+    engine_listens: bool = False
+    engine_without_groups: bool = False
     _sources: list[dict[str, Any]] = field(default_factory=list)
     _ops: list[dict[str, Any]] = field(default_factory=list)
     _stacks: int = 0
@@ -62,11 +67,22 @@ class LaunchPlan:
         self.op("overlay", target, lowers=numbers, index=self._stacks)
         self._stacks += 1
 
+    def staged(self, number: int) -> str:
+        """Where source `number` is for whoever the launcher runs."""
+        return f"{self.staging}/{number}"
+
+    @property
+    def bundle(self) -> str:
+        """The directory beside the staged sources that holds the root (`r`) and `stage`d files."""
+        return f"{self.staging}/b"
+
     def encode(self) -> bytes:
         upper = -1
         if self.upper is not None:
             upper = self.source(self.upper, writable=True, image=self.upper_is_image)
         agent = self.source(self.agent_path, file=True) if self.agent_path else 0
+        engine = self.engine_directory
+        engine_source = self.source(engine, writable=True) if engine else -1
         ranges = self.maps.mode != "single"
         return msgspec.msgpack.encode(
             {
@@ -92,36 +108,58 @@ class LaunchPlan:
                 "agent_uid": self.maps.agent_id,
                 "agent_caps": to_mask(AGENT_CAPABILITIES | self.capabilities),
                 "boot": self.boot,
+                "engine": self.engine,
+                "engine_log": self.engine_log,
+                "engine_source": engine_source,
+                "engine_listens": self.engine_listens,
+                "engine_without_groups": self.engine_without_groups,
             }
         )
 
 
 def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: SandboxGroups) -> None:
     """Everything from "/" to the last hidden file, in the order in which it must be mounted."""
-    for stack in root.stacks:
-        plan.overlay(stack.target, stack.lowers)
     inodes = limits.tmpfs_inodes
-    plan.op("proc", "/proc")
+    add_stacks(plan, root)
     plan.op("dev", "/dev", size=limits.shm_bytes, inodes=inodes)
     plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
     plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
-    plan.op("dir", "/sys")
-    for target, kind, options in groups.mounts:
-        plan.op("cgroup", target, type=kind, options=options)
-    for path, text in _own_files(plan.hostname).items():
-        plan.op("write", path, content=text.encode(), mode=0o644)
-    for tree in root.trees:
-        plan.op("tree", tree.path, index=plan.source(tree.path))
-        for hidden in tree.hidden:
-            plan.op("mask", hidden)
-    memory = limits.memory_bytes if "memory" in groups.enforced else None
-    for path, text in procfs.replaced_files(memory).items():
+    add_files(plan, root)
+    add_groups(plan, groups)
+    plan.op("proc", "/proc")
+    for path, text in procfs.replaced_files(limited_memory(limits, groups)).items():
         plan.op("data", path, content=text.encode())
     for path in procfs.MASKED:
         plan.op("mask", path)
     # /proc/sys is bound onto itself: the binds of ours on it go along, so it comes after them.
     for path in (*procfs.READ_ONLY, *procfs.AGENT_READ_ONLY):
         plan.op("readonly", path)
+
+
+def limited_memory(limits: Limits, groups: SandboxGroups) -> int | None:
+    return limits.memory_bytes if "memory" in groups.enforced else None
+
+
+def add_stacks(plan: LaunchPlan, root: RootFilesystem) -> None:
+    for stack in root.stacks:
+        plan.overlay(stack.target, stack.lowers)
+
+
+def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
+    """The sandbox's own files, and trees of the host, which may lie in a tmpfs (/tmp/tool)."""
+    for path, text in _own_files(plan.hostname).items():
+        plan.op("write", path, content=text.encode(), mode=0o644)
+    for tree in root.trees:
+        plan.op("tree", tree.path, index=plan.source(tree.path))
+        for hidden in tree.hidden:
+            plan.op("mask", hidden)
+
+
+def add_groups(plan: LaunchPlan, groups: SandboxGroups) -> None:
+    """/sys holds nothing but the sandbox's own control group."""
+    plan.op("dir", "/sys")
+    for target, kind, options in groups.mounts:
+        plan.op("cgroup", target, type=kind, options=options)
 
 
 def _own_files(hostname: str) -> dict[str, str]:

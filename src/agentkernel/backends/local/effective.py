@@ -1,4 +1,5 @@
-"""What really holds in a native sandbox, line by line, with what enforces it.
+"""What really holds in a sandbox of the native engine, line by line, with what enforces it; other
+engines of this machine correct the lines in which they differ.
 
 Nothing here is a wish: each line is derived from what was done. A default that could not be
 enforced says so ("not enforced") and why.
@@ -9,15 +10,15 @@ from __future__ import annotations
 import resource
 
 from agentkernel.backends.base import NOT_ENFORCED, Blueprint, EffectiveLine
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.idmaps import IdMaps
-from agentkernel.backends.native.uppers import Upper
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.idmaps import IdMaps
+from agentkernel.backends.local.uppers import Upper
 from agentkernel.images.model import RootFilesystem
 
 
 def effective_lines(
     blueprint: Blueprint, root: RootFilesystem, maps: IdMaps, groups: SandboxGroups, upper: Upper
-) -> tuple[EffectiveLine, ...]:
+) -> list[EffectiveLine]:
     limits = blueprint.limits
     line = EffectiveLine
     lines = [
@@ -58,7 +59,7 @@ def effective_lines(
         )
     lines += [line("host path", tree.path, f"read-only: {tree.reason}") for tree in root.trees]
     lines += [line("note", note, "") for note in root.notes]
-    return tuple(lines)
+    return lines
 
 
 def _capabilities(blueprint: Blueprint) -> str:

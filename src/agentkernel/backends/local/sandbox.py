@@ -1,4 +1,4 @@
-"""A running native sandbox, and how one ends."""
+"""A running sandbox of this machine, and how one ends."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
-from agentkernel.backends.native import idmaps
-from agentkernel.backends.native.cgroups import SandboxGroups
-from agentkernel.backends.native.directory import Runtime, SandboxDirectory
-from agentkernel.backends.native.idranges import IdRanges
-from agentkernel.backends.native.launcher import LaunchFailure, remove_upper
-from agentkernel.backends.native.plan import LaunchPlan
-from agentkernel.backends.native.uppers import wait_unmounted
+from agentkernel.backends.local import idmaps
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.diagnose import explain
+from agentkernel.backends.local.directory import Runtime, SandboxDirectory
+from agentkernel.backends.local.idranges import IdRanges
+from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
+from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.uppers import wait_unmounted
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -31,8 +33,9 @@ _HIT = {
 }
 
 
-class NativeSandbox:
-    """A running sandbox of this engine. Made by NativeBackend."""
+class LocalSandbox:
+    """A running sandbox. `pid` is the host's number of the process that is all of it to the host:
+    its PID 1, or the keeper of the runtime that made it. Made by LocalBackend."""
 
     def __init__(
         self,
@@ -148,13 +151,18 @@ def release_ids(maps: idmaps.IdMaps, directory: SandboxDirectory, ranges: IdRang
 
 
 async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:
-    """The directory with all that a guest made of it. Idempotent."""
-    if directory.upper.exists():
+    """The directory with all that a guest made of it. Idempotent.
+
+    Raises HostError where the system forbids the user namespace that the files belong to.
+    """
+    if directory.upper.exists() and not _remove_if_empty(directory.upper):
         plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
         plan.source(str(directory.upper), writable=True)
         try:
             await remove_upper(str(agentd_path()), plan.encode())
         except LaunchFailure as failure:
+            if failure.stage != "remove":
+                raise explain(failure, as_root=maps.mode == "range", upper=None) from None
             raise AgentKernelError(
                 f"files of a sandbox can't be removed: {failure.detail}: "
                 f"{os.strerror(failure.errno)}"
@@ -162,8 +170,17 @@ async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None
     directory.remove()
 
 
+def _remove_if_empty(path: Path) -> bool:
+    """True if no guest ever wrote there: that takes no user namespace, which may be forbidden."""
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True
+
+
 async def end_process(pid: int) -> None:
-    """Kills PID 1 of a sandbox, and with it everything inside; returns when it is gone."""
+    """Kills the process that is the sandbox, with everything inside; returns when it is gone."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from agentkernel.backends.native.hierarchy import Hierarchy
+from agentkernel.backends.local.hierarchy import Hierarchy
 
 # In the environment of a process that has been through this, whatever came of it.
 _DONE = "AGENTKERNEL_SCOPE"

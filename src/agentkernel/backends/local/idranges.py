@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentkernel.backends.native.idmaps import RANGE_SIZE, read_subids
+from agentkernel.backends.local.idmaps import RANGE_SIZE, read_subids
 from agentkernel.errors import HostError, ResourceExhaustedError
 
 # Unused by convention on Linux: above systemd's container ranges, below 2^31. Room for 4,096.

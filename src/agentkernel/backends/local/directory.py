@@ -8,6 +8,7 @@
         runtime  what is needed to find the running sandbox again: process, token, ids, root
         groups   paths of its control groups, which may not be where new ones are made
         layers   host paths of the layers it stands on, a line each
+        engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         upper/   the guest's files, unless they are in memory
         image    or a file system that holds them, where they have a bound
 
@@ -21,13 +22,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from agentkernel.backends.base import EffectiveLine
-from agentkernel.backends.native.idmaps import IdMaps
+from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.errors import HostError
 from agentkernel.images.model import RootFilesystem
 
@@ -45,11 +47,13 @@ class Process(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        return cls(pid, _start_time(pid), _boot_id())
+        return cls(pid, _state_and_start(pid)[1], _boot_id())
 
     def lives(self) -> bool:
+        """False too for one that has ended and was not waited for yet."""
         try:
-            return self.boot == _boot_id() and self.start == _start_time(self.pid)
+            state, start = _state_and_start(self.pid)
+            return self.boot == _boot_id() and self.start == start and state not in "ZX"
         except OSError:
             return False
 
@@ -104,6 +108,15 @@ class SandboxDirectory:
         self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
 
+    @property
+    def engine(self) -> Path:
+        return self.path / "engine"
+
+    def make_engine(self) -> Path:
+        for path in (self.engine, self.engine / "state", self.engine / "socket"):
+            path.mkdir(mode=0o700)
+        return self.engine
+
     def record_layers(self, paths: Iterable[str]) -> None:
         """Before they are used: whoever prunes layers keeps these."""
         (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
@@ -152,6 +165,8 @@ class SandboxDirectory:
         for name in (*_RUNNING_FILES, ".runtime"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.engine)
 
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
@@ -203,10 +218,12 @@ def layers_in_use(*parents: Path) -> set[str]:
     return found
 
 
-def _start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its end."""
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """Fields 3 and 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its
+    end."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()[19]
+        fields = file.read().rpartition(")")[2].split()
+        return fields[0], fields[19]
 
 
 def _boot_id() -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentkernel.backends.base import SandboxUsage
-from agentkernel.backends.native.hierarchy import Hierarchy
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.errors import HostError
 from agentkernel.security.profiles import Limits
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.native.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
-from agentkernel.backends.native.directory import SandboxDirectory
-from agentkernel.backends.native.idmaps import is_host_root
+from agentkernel.backends.local.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
+from agentkernel.backends.local.directory import SandboxDirectory
+from agentkernel.backends.local.idmaps import is_host_root
 from agentkernel.errors import AgentKernelError, HostError, ResourceExhaustedError
 
 LOOP_CONTROL = "/dev/loop-control"

@@ -1,0 +1,1 @@
+"""What engines on this machine share: ids, control groups, directories, the launcher."""

@@ -1,0 +1,328 @@
+"""What engines of this machine have in common: the life of a sandbox whose root is ours.
+
+Ids, control groups, directory, launch and removal are the same whoever makes the guest's
+namespaces; an engine adds what it needs to the launch plan (`prepare`). To the host a sandbox is
+one process, which the launcher writes down before it may do anything, so each engine can find, end
+and remove what any other left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
+from agentkernel.backends.local import diagnose, idmaps
+from agentkernel.backends.local.boot import boot_configuration
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.directory import (
+    Process,
+    Runtime,
+    SandboxDirectory,
+    abandoned,
+    layers_in_use,
+)
+from agentkernel.backends.local.effective import effective_lines
+from agentkernel.backends.local.hierarchy import Hierarchy
+from agentkernel.backends.local.idranges import IdRanges
+from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
+from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.sandbox import (
+    LocalSandbox,
+    end_sandbox,
+    release_ids,
+    remove_files,
+)
+from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
+from agentkernel.guest.binary import agentd_path
+from agentkernel.guest.channel import GuestChannel
+from agentkernel.guest.protocol import TOKEN_BYTES
+from agentkernel.images.cache import prune
+from agentkernel.images.model import IdView, RootFilesystem
+from agentkernel.images.resolve import resolve_image
+from agentkernel.security.profiles import Limits
+
+# A machine's own layers are four or five, with a mark beside each; more means that some are old.
+_MANY_LAYER_FILES = 24
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch under way, for `prepare` to add to its plan."""
+
+    plan: LaunchPlan
+    root: RootFilesystem
+    groups: SandboxGroups
+    maps: idmaps.IdMaps
+    directory: SandboxDirectory
+
+
+class LocalBackend(Backend):
+    """See the module."""
+
+    # Where agentd makes its socket itself, inside; None: it inherits one.
+    listen: ClassVar[str | None] = None
+
+    def __init__(self, state_dir: Path, *, ranges: IdRanges | None = None) -> None:
+        self._state_dir = state_dir
+        self._runs = state_dir / "runs"
+        self._kept = state_dir / "sandboxes"
+        self._images = state_dir / "images"
+        self._ranges = ranges or IdRanges()
+        self._hierarchy = Hierarchy()
+
+    # -- what an engine says ---------------------------------------------------------------------
+
+    @abstractmethod
+    def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
+        """Adds the root, and whatever else the engine needs, to the plan."""
+
+    async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
+        """Raises for a blueprint that this engine can't carry out, before anything runs."""
+
+    def group_limits(self, limits: Limits) -> Limits:
+        """What the control groups are told: they count the engine's own processes, too."""
+        return limits
+
+    def change_effective(self, lines: list[EffectiveLine], blueprint: Blueprint) -> None:
+        """Corrects the lines where this engine differs from the native one."""
+
+    def explain(self, failure: LaunchFailure, launch: Launch) -> AgentKernelError:
+        return diagnose.explain(
+            failure, as_root=launch.maps.mode == "range", upper=launch.plan.upper
+        )
+
+    # -- the contract ----------------------------------------------------------------------------
+
+    async def collect_garbage(self) -> int:
+        count = 0
+        for directory in abandoned(self._runs):
+            await self._end_unwatched(directory)
+            await remove_files(directory, _maps_for_removal())
+            count += 1
+        if _entries(self._images / "layers") > _MANY_LAYER_FILES:
+            prune(self._images, layers_in_use(self._runs, self._kept))
+        return count
+
+    async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
+        parent = self._runs if blueprint.owned else self._kept
+        directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.owned)
+        try:
+            return await self._start_in(directory, blueprint, progress)
+        except BaseException:
+            await remove_files(directory, _maps_for_removal())
+            raise
+
+    async def start(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        if not directory.path.is_dir():
+            raise NotFoundError("the sandbox's files are gone", hint="remove it and make another")
+        await self._end_unwatched(directory)
+        return await self._start_in(directory, blueprint, progress)
+
+    async def reattach(self, blueprint: Blueprint) -> LocalSandbox | None:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        runtime = directory.runtime()
+        if runtime is None:
+            # It ended while nobody watched, or the machine did: its groups, ids and marks are left.
+            await self._end_unwatched(directory)
+            return None
+        groups = self._groups_of(directory)
+        groups.find()
+        channel = await self._connect(directory, runtime.token)
+        return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+
+    def kept(self) -> list[str]:
+        try:
+            return os.listdir(self._kept)
+        except FileNotFoundError:
+            return []
+
+    async def remove(self, id: str) -> None:
+        directory = SandboxDirectory(self._kept / id)
+        await self._end_unwatched(directory)
+        await remove_files(directory, _maps_for_removal())
+
+    # -- how -------------------------------------------------------------------------------------
+
+    async def _end_unwatched(self, directory: SandboxDirectory) -> None:
+        """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
+        await end_sandbox(directory.process() or 0, directory, self._groups_of(directory))
+        if idmaps.is_host_root():
+            self._ranges.release_all(str(directory.path))
+
+    def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
+        """The groups of a sandbox that somebody else started."""
+        return SandboxGroups(self._hierarchy, directory.path.name, directory.groups())
+
+    async def _start_in(
+        self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
+    ) -> LocalSandbox:
+        """Launches in a directory. On an error nothing runs and no ids or groups are held."""
+        groups = SandboxGroups(self._hierarchy, blueprint.id)
+        maps = self._choose_ids(blueprint, directory)
+        try:
+            await self.refuse(blueprint, maps)
+            # Making an image takes its time, and there are other sandboxes.
+            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
+            directory.record_layers(path for stack in root.stacks for path in stack.lowers)
+            upper = choose_upper(blueprint, directory)
+            directory.record_groups(groups.paths)
+            groups.create(self.group_limits(blueprint.limits))
+            self._refuse_unenforceable(blueprint, groups, upper)
+            token = os.urandom(TOKEN_BYTES)
+            pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
+            lines = effective_lines(blueprint, root, maps, groups, upper)
+            self.change_effective(lines, blueprint)
+            runtime = Runtime(
+                process=Process.of(pid),
+                token=token,
+                maps=maps,
+                root=root,
+                effective=tuple(lines),
+            )
+            directory.record_runtime(runtime)
+            channel = await self._connect(directory, token)
+        except BaseException:
+            await end_sandbox(directory.process() or 0, directory, groups)
+            release_ids(maps, directory, self._ranges)
+            raise
+        return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+
+    async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
+        place = directory.path if self.listen is None else directory.engine
+        return await GuestChannel.connect(str(place), token)
+
+    def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
+        default = idmaps.guest_uid(blueprint.user)
+        if idmaps.is_host_root():
+            return idmaps.range_maps(self._ranges.allocate(str(directory.path)))
+        subids = idmaps.find_subids()
+        if subids is None:
+            return idmaps.single_maps(default)
+        owner = None if blueprint.image == "host" else _owner(blueprint.image)
+        return idmaps.subuid_maps(*subids, image_owner=owner)
+
+    def _resolve(
+        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
+    ) -> RootFilesystem:
+        view = IdView(
+            kind=maps.mode,
+            guest_uid=idmaps.guest_uid(blueprint.user),
+            host_uid=maps.root_owner,
+        )
+        return resolve_image(
+            blueprint.image,
+            cache_dir=self._images,
+            ids=view,
+            toolchains=blueprint.toolchains,
+            progress=progress,
+            environment=_outside(blueprint),
+            protected=(self._state_dir,),
+        )
+
+    def _refuse_unenforceable(
+        self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
+    ) -> None:
+        """No silent fallback: what was asked for by name holds, or there is no sandbox."""
+        for limit in sorted(blueprint.explicit - set(self.features.limits)):
+            raise UnenforceableError(
+                f"--{limit} can't be enforced by {self.name}",
+                hint="use --backend native, or leave the limit out",
+                limit=limit,
+            )
+        for limit in sorted(blueprint.explicit & {"memory", "cpus", "disk"}):
+            if limit == "disk":
+                reason, remedy = upper.reason, upper.remedy
+            else:
+                reason, remedy = groups.why_not(limit)
+            if reason:
+                raise UnenforceableError(
+                    f"--{limit} can't be enforced: {reason}",
+                    hint=f"{remedy}; or leave the limit out, or accept it with --best-effort",
+                    limit=limit,
+                )
+
+    async def _launch(
+        self,
+        blueprint: Blueprint,
+        maps: idmaps.IdMaps,
+        root: RootFilesystem,
+        directory: SandboxDirectory,
+        groups: SandboxGroups,
+        upper: Upper,
+        token: bytes,
+    ) -> int:
+        path = None
+        if upper.kind == "directory":
+            path = str(directory.make_upper())
+        elif upper.kind == "image":
+            path = str(await make_image(directory, upper.size or 0))
+        plan = LaunchPlan(
+            maps=maps,
+            hostname=blueprint.hostname,
+            staging=_staging(),
+            agent_path=str(agentd_path()),
+            capabilities=blueprint.capabilities,
+            boot=boot_configuration(blueprint, maps, token, groups, self.listen),
+            nested_userns=blueprint.nested_userns,
+            cgroups=groups.join_files,
+            upper=path,
+            upper_is_image=upper.kind == "image",
+        )
+        if upper.kind == "memory" and upper.size is not None:
+            plan.upper_bytes = upper.size
+            plan.upper_inodes = max(4096, upper.size // 4096)
+        under_way = Launch(plan, root, groups, maps, directory)
+        self.prepare(under_way, blueprint)
+        record = directory.open_record()
+        try:
+            with listen_in(str(directory.path)) as listener:
+                return await launch(str(agentd_path()), plan.encode(), listener, record)
+        except LaunchFailure as failure:
+            raise self.explain(failure, under_way) from None
+        finally:
+            os.close(record)
+
+
+def _outside(blueprint: Blueprint) -> Mapping[str, str]:
+    """The environment that says where toolchains are: the user's, or else our own."""
+    if not blueprint.host_env:
+        return os.environ
+    return {"HOME": os.environ.get("HOME", ""), **blueprint.host_env}
+
+
+def _entries(directory: Path) -> int:
+    try:
+        return len(os.listdir(directory))
+    except OSError:
+        return 0
+
+
+def _maps_for_removal() -> idmaps.IdMaps:
+    """Ids that own whatever a sandbox of this user may have left. Root needs none."""
+    if idmaps.is_host_root():
+        return idmaps.range_maps(0)
+    subids = idmaps.find_subids()
+    return idmaps.subuid_maps(*subids, image_owner=None) if subids else idmaps.single_maps(0)
+
+
+def _staging() -> str:
+    """Where the staging tmpfs is mounted, in a mount namespace of the launcher's: any directory."""
+    for path in ("/tmp", "/mnt", "/run", "/var", "/etc"):
+        if os.path.isdir(path):
+            return path
+    return "/usr"
+
+
+def _owner(path: str) -> int:
+    try:
+        return os.stat(path).st_uid
+    except OSError as exc:
+        raise NotFoundError(f"the image {path} can't be read: {exc.strerror}") from None

@@ -1,0 +1,43 @@
+"""agentd's boot configuration; the keys are in docs/reference/guest-protocol.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from agentkernel.backends.base import Blueprint
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.idmaps import IdMaps
+from agentkernel.security.capabilities import to_mask
+from agentkernel.security.seccomp.compiler import compile_profile
+
+_CONNECT_MS = 30_000
+_PROCESS_OOM_SCORE = 200
+
+
+def boot_configuration(
+    blueprint: Blueprint, maps: IdMaps, token: bytes, groups: SandboxGroups, listen: str | None
+) -> bytes:
+    limits = blueprint.limits
+    boot: dict[str, Any] = {
+        "token": token,
+        "ephemeral": blueprint.owned,
+        "connect_ms": _CONNECT_MS,
+        "cwd": "/",
+        "user": blueprint.user,
+        "caps": to_mask(blueprint.capabilities),
+        "seccomp": compile_profile(
+            blueprint.seccomp, blueprint.capabilities, allow_userns=blueprint.nested_userns
+        ),
+        "oom_score_adj": _PROCESS_OOM_SCORE,
+    }
+    if listen is not None:
+        boot["listen"] = listen
+    if maps.single_id is not None:
+        boot["single_uid"] = maps.single_id
+    if limits.nofile is not None:
+        boot["nofile"] = limits.nofile
+    if "pids" not in groups.enforced:
+        boot["nproc"] = limits.pids
+    return msgspec.msgpack.encode(boot)

@@ -1,0 +1,147 @@
+"""config.json: what a runtime is told of the container, by the OCI runtime specification.
+
+The root stands ready in the bundle (`r`), made by our launcher from the image's layers. What is
+left to the runtime is what only the owner of the guest's namespaces can do: those namespaces,
+/proc, file systems in memory, and starting agentd with its id and capabilities. Seccomp is not
+here: agentd puts the compiled filter on every process it starts, the same on each engine.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import msgspec
+
+from agentkernel.backends.base import Blueprint
+from agentkernel.backends.local import procfs
+from agentkernel.backends.local.backend import Launch
+from agentkernel.backends.local.idmaps import Lines
+from agentkernel.backends.local.plan import AGENT_CAPABILITIES, TTY_GROUP, limited_memory
+
+# A bind of it would show the guest, in its mountinfo, where on the host agentd is; a descriptor
+# does not. gVisor takes no descriptors, and its mountinfo names nothing of the host.
+INHERITED_AGENT = "/proc/self/fd/5"
+AGENT_PATH = "/run/agentkernel/agentd"
+SOCKET_DIRECTORY = "/run/agentkernel/socket"
+
+_MEMINFO = "meminfo"
+# System V objects outlive their makers: the same bounds as the native engine's.
+_IPC_BOUNDS = {
+    "kernel.shm_rmid_forced": "1",
+    "kernel.msgmni": "128",
+    "kernel.sem": "250 8192 32 128",
+}
+
+
+def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
+    """For runtimes that share the machine's kernel: namespaces, masks, a procfs of the kernel's."""
+    limits, plan = blueprint.limits, launch.plan
+    replaced = procfs.replaced_files(limited_memory(limits, launch.groups))
+    plan.op("stage", _MEMINFO, content=replaced.pop("/proc/meminfo").encode())
+    inodes = f"nr_inodes={limits.tmpfs_inodes}"
+    terminals = ["newinstance", "ptmxmode=0666", "mode=0620", "max=1024"]
+    if launch.maps.mode != "single":
+        terminals.append(f"gid={TTY_GROUP}")
+    config = _config(launch, blueprint, INHERITED_AGENT)
+    config["mounts"] = [
+        _mount("proc", "/proc", "nodev", "noexec"),
+        # The runtime puts its six harmless devices there before it becomes read-only.
+        _mount("tmpfs", "/dev", "noexec", "size=64k", "nr_inodes=64", "mode=755", "ro"),
+        _mount("devpts", "/dev/pts", "noexec", *terminals),
+        _mount("tmpfs", "/dev/shm", "nodev", "noexec", f"size={limits.shm_bytes}", inodes),
+        _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", inodes, "mode=1777"),
+        _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", inodes, "mode=755"),
+        _bind("/proc/meminfo", f"{plan.bundle}/{_MEMINFO}"),
+        *_covered_trees(launch),
+    ]
+    config["linux"] = {
+        "namespaces": _namespaces("user", "pid", "mount", "ipc", "uts"),
+        "uidMappings": _mappings(launch.maps.inner_uids),
+        "gidMappings": _mappings(launch.maps.inner_gids),
+        # A runtime takes no file over one of /proc but meminfo: the others read empty instead.
+        "maskedPaths": [*procfs.MASKED, *replaced],
+        "readonlyPaths": [*procfs.READ_ONLY, *procfs.AGENT_READ_ONLY],
+        "sysctl": _IPC_BOUNDS,
+    }
+    return msgspec.json.encode(config)
+
+
+def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
+    """For gVisor, whose kernel brings /proc, /dev and every tmpfs itself: nothing to mask there."""
+    limits, plan = blueprint.limits, launch.plan
+    # The keeper shows it to runsc, whose sentry then says the same of its memory.
+    meminfo = procfs.meminfo(limited_memory(limits, launch.groups))
+    plan.op("stage", _MEMINFO, content=meminfo.encode())
+    agent = plan.staged(plan.source(plan.agent_path, file=True))
+    engine = plan.staged(plan.source(plan.engine_directory, writable=True))
+    config = _config(launch, blueprint, AGENT_PATH)
+    config["mounts"] = [
+        _mount("proc", "/proc", "nodev", "noexec"),
+        _mount("tmpfs", "/dev/shm", "nodev", "noexec", f"size={limits.shm_bytes}", "mode=1777"),
+        _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", "mode=1777"),
+        _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", "mode=755"),
+        _bind(AGENT_PATH, agent),
+        _mount("bind", SOCKET_DIRECTORY, "bind", "nodev", source=f"{engine}/socket"),
+        *_covered_trees(launch),
+    ]
+    config["linux"] = {"namespaces": _namespaces("pid", "mount", "ipc", "uts", "network")}
+    return msgspec.json.encode(config)
+
+
+def _config(launch: Launch, blueprint: Blueprint, program: str) -> dict[str, Any]:
+    agent = launch.maps.agent_id
+    capabilities = sorted(AGENT_CAPABILITIES | blueprint.capabilities)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": blueprint.hostname,
+        "root": {"path": "r"},
+        "process": {
+            "user": {"uid": agent, "gid": agent},
+            "args": [program],
+            "env": [],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "capabilities": {
+                kind: capabilities
+                for kind in ("bounding", "effective", "permitted", "inheritable", "ambient")
+            },
+            # agentd's own, as the machine has it. What processes get, the boot configuration says.
+            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": soft, "hard": hard}],
+        },
+    }
+
+
+def _covered_trees(launch: Launch) -> list[dict[str, Any]]:
+    """Trees of the host that the root has where the runtime puts a tmpfs over it."""
+    root = f"{launch.plan.bundle}/r"
+    return [
+        _mount("bind", tree.path, "rbind", "ro", "nodev", source=f"{root}{tree.path}")
+        for tree in launch.root.trees
+        if tree.path.startswith(("/tmp/", "/run/"))
+    ]
+
+
+def _namespaces(*kinds: str) -> list[dict[str, str]]:
+    return [{"type": kind} for kind in kinds]
+
+
+def _mappings(lines: Lines) -> list[dict[str, int]]:
+    return [
+        {"containerID": inside, "hostID": outside, "size": count}
+        for inside, outside, count in lines
+    ]
+
+
+def _bind(destination: str, source: str) -> dict[str, Any]:
+    return _mount("bind", destination, "bind", "ro", "nodev", source=source)
+
+
+def _mount(kind: str, destination: str, *options: str, source: str = "") -> dict[str, Any]:
+    return {
+        "destination": destination,
+        "type": kind,
+        "source": source or kind,
+        "options": ["nosuid", *options],
+    }

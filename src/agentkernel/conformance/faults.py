@@ -1,0 +1,88 @@
+"""kill -9 at the worst moments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from agentkernel.conformance.bench import (
+    Bench,
+    alive,
+    expect,
+    leftovers,
+    processes_below,
+    says,
+    start,
+    until,
+    within,
+)
+from agentkernel.errors import SandboxUnavailableError
+
+# Moments of a launch, in seconds from its beginning.
+_MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
+
+
+async def any_process_of_it_may_die(bench: Bench) -> None:
+    """each host process of a sandbox killed in turn: the sandbox ends and leaves nothing"""
+    number = 0
+    while True:
+        blueprint = bench.blueprint()
+        sandbox = await bench.backend().create(blueprint)
+        seen = processes_below(sandbox.pid)
+        try:
+            targets = sorted(pid for pid, _ in seen)
+            if number >= min(len(targets), 5):
+                return
+            process = start(sandbox, "sleep 1000")
+            await within(process.started())
+            seen |= processes_below(sandbox.pid)
+            os.kill(targets[number], signal.SIGKILL)
+            with contextlib.suppress(SandboxUnavailableError):
+                while await within(process.output()) is not None:
+                    pass
+            number += 1
+            if not sandbox.channel.closed.done():
+                # It was one of the guest's own, so to say: the sandbox has to be whole without it.
+                await says(sandbox, "true")
+                continue
+            await until(lambda s=seen: not alive(s), f"the rest ends, too: {alive(seen)}")  # type: ignore[misc]
+            expect(await bench.backend().reattach(blueprint) is None, "it does not run any more")
+        finally:
+            await sandbox.destroy()
+            await bench.expect_nothing_left(blueprint.id, seen)
+
+
+async def an_owner_may_die_while_launching(bench: Bench) -> None:
+    """the owner of a kept sandbox is killed while it launches; removal finds everything"""
+    for moment in _MOMENTS:
+        blueprint = bench.blueprint()
+        async with bench.owner(blueprint) as owner:
+            parent = bench.state_dir / "sandboxes" / blueprint.id
+            await until(parent.exists, "the launch begins")
+            await asyncio.sleep(moment)
+            owner.kill()
+            await owner.wait()
+        await bench.backend().remove(blueprint.id)
+        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+
+
+async def an_owner_may_die_while_running(bench: Bench) -> None:
+    """the same for runs, which the next start removes"""
+    for moment in _MOMENTS[::2]:
+        blueprint = bench.blueprint(owned=True)
+        async with bench.owner(blueprint) as owner:
+            await until((bench.state_dir / "runs" / blueprint.id).exists, "the launch begins")
+            await asyncio.sleep(moment)
+            owner.kill()
+            await owner.wait()
+        await bench.backend().collect_garbage()
+        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+
+
+CASES = (
+    any_process_of_it_may_die,
+    an_owner_may_die_while_launching,
+    an_owner_may_die_while_running,
+)

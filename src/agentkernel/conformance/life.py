@@ -1,0 +1,125 @@
+"""Create, stop, start, find again, remove."""
+
+from __future__ import annotations
+
+from agentkernel.conformance.bench import (
+    Bench,
+    alive,
+    expect,
+    processes_below,
+    says,
+    sh,
+    until,
+)
+from agentkernel.errors import NotFoundError
+
+_SLEEPS = "cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep || true"
+
+
+async def it_says_what_it_is(bench: Bench) -> None:
+    """name, isolation and features, and line by line what holds in a sandbox"""
+    backend = bench.backend()
+    described = backend.describe()
+    expect(described["name"] == bench.name == backend.name, described)
+    expect(described["isolation"].partition(":")[0].endswith("kernel"), described)
+    async with bench.sandbox() as sandbox:
+        lines = {line.what: line for line in sandbox.effective}
+        for what in (
+            "isolation",
+            "ids",
+            "capabilities of root",
+            "network",
+            "memory",
+            "pids",
+            "disk",
+        ):
+            expect(what in lines and lines[what].enforced_by, f"no line says what holds for {what}")
+
+
+async def files_outlive_a_stop(bench: Bench) -> None:
+    """stop ends every process; start runs on the same files; both may be called again"""
+    blueprint, backend = bench.blueprint(), bench.backend()
+    sandbox = await backend.create(blueprint)
+    try:
+        await says(sandbox, "echo kept > /root/file; rm /usr/bin/yes; echo gone > /tmp/file")
+        await sh(sandbox, "(setsid sleep 1000 > /dev/null 2>&1 &)")
+        seen = processes_below(sandbox.pid)
+        await sandbox.stop(grace_seconds=0.2)
+        await sandbox.stop()
+        await until(lambda: not alive(seen), "its processes end")
+        expect(await bench.backend().reattach(blueprint) is None, "a stopped one is not running")
+        expect(blueprint.id in bench.backend().kept(), "a stopped one is kept")
+        sandbox = await bench.backend().start(blueprint)
+        script = f"cat /root/file; ls /usr/bin/yes /tmp/file 2>/dev/null; {_SLEEPS}"
+        expect(await says(sandbox, script) == "kept\n0\n", "files after a start")
+    finally:
+        await sandbox.stop()
+        await backend.remove(blueprint.id)
+        await backend.remove(blueprint.id)
+    await bench.expect_nothing_left(blueprint.id)
+    try:
+        await backend.start(blueprint)
+    except NotFoundError:
+        return
+    expect(False, "what is gone can't be started")
+
+
+async def it_outlives_its_owner(bench: Bench) -> None:
+    """the owner is killed; the next one finds the sandbox with its processes and files"""
+    blueprint = bench.blueprint()
+    async with bench.owner(blueprint) as owner:
+        assert owner.stdout is not None
+        expect((await owner.stdout.readline()).startswith(b"made"), "the owner could not make it")
+        first = await bench.backend().reattach(blueprint)
+        expect(first is not None, "not found while its owner lives")
+        assert first is not None
+        await says(first, "echo kept > /root/file; (setsid sleep 1000 > /dev/null 2>&1 &)")
+        first.channel.close()
+        owner.kill()
+        await owner.wait()
+    sandbox = await bench.backend().reattach(blueprint)
+    expect(sandbox is not None, "not found after its owner's death")
+    assert sandbox is not None
+    try:
+        expect(await says(sandbox, f"cat /root/file; {_SLEEPS}") == "kept\n1\n", "as it was left")
+        expect(sandbox.effective == first.effective, "the same lines hold")
+        seen = processes_below(sandbox.pid)
+        sandbox.channel.close()
+    finally:
+        await bench.backend().remove(blueprint.id)
+    await bench.expect_nothing_left(blueprint.id, seen)
+
+
+async def a_run_ends_with_its_owner(bench: Bench) -> None:
+    """the owner of a run is killed; its processes end, and the next start removes the rest"""
+    blueprint = bench.blueprint(owned=True)
+    async with bench.owner(blueprint) as owner:
+        assert owner.stdout is not None
+        line = await owner.stdout.readline()
+        expect(line.startswith(b"made"), "the owner could not make it")
+        seen = processes_below(int(line.split()[1]))
+        expect(seen, "it has no process")
+        owner.kill()
+        await owner.wait()
+    await until(lambda: not alive(seen), "its processes end by themselves")
+    expect(await bench.backend().collect_garbage() >= 1, "garbage was found")
+    await bench.expect_nothing_left(blueprint.id)
+
+
+async def two_do_not_meet(bench: Bench) -> None:
+    """two sandboxes see neither each other's processes nor memory nor sockets"""
+    async with bench.sandbox() as one, bench.sandbox() as other:
+        await sh(
+            one, "(setsid sleep 1000 > /dev/null 2>&1 &); echo x > /dev/shm/x; echo x > /tmp/x"
+        )
+        expect((await says(other, _SLEEPS)).strip() == "0", "processes")
+        expect(not (await sh(other, "ls /dev/shm /tmp | grep x")).stdout, "files in memory")
+
+
+CASES = (
+    it_says_what_it_is,
+    files_outlive_a_stop,
+    it_outlives_its_owner,
+    a_run_ends_with_its_owner,
+    two_do_not_meet,
+)
