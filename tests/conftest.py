@@ -29,6 +29,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_config(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whoever runs the tests may have a config.toml: it is not theirs."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One state directory for the run: the host image is made once."""

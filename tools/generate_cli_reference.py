@@ -26,8 +26,9 @@ arguments themselves.
 - The exit status is 0, or the command's own where one is run; 2 for arguments that are wrong, 125
   for any error of ours, with one line on stderr that says why.
 - A sandbox is called by its name or its id.
-- All but `run`, `info` and `setup` talk to the daemon of the state directory
+- `exec`, `attach`, `sandbox` and `job` talk to the daemon of the state directory
   (`AGENTKERNEL_STATE_DIR`, see [state](state.md)) and start it when none runs.
+- `run`, `info` and `sandbox create` read [configuration files](config.md).
 """
 
 
@@ -73,6 +74,8 @@ def _value(action: argparse.Action) -> str:
 
 
 def section(words: tuple[str, ...], parser: argparse.ArgumentParser) -> str:
+    from agentkernel.cli.manual import epilog_of
+
     lines = [f"## {' '.join(words)}", "", "```", usage_of(parser), "```", ""]
     if parser.description:
         lines += [parser.description, ""]
@@ -86,8 +89,7 @@ def section(words: tuple[str, ...], parser: argparse.ArgumentParser) -> str:
         lines += ["| argument | |", "|---|---|"]
         lines += [f"| `{name.replace('|', chr(92) + '|')}` | {text} |" for name, text in rows]
         lines.append("")
-    if parser.epilog:
-        lines += ["```", parser.epilog.rstrip(), "```", ""]
+    lines += ["```", epilog_of(parser), "```", ""]
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ WORDS = (
     (r"\bawait ", ""),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\baclosing\b", "closing"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\b_async\b", "_sync"),
     (r"\basyncio_stream\b", "socket_stream"),

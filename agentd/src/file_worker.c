@@ -57,6 +57,7 @@ void worker_refuse(const char *code, const char *why, const char *path) {
     mp_add_str(&map, "message", why);
     if (path)
         mp_add_bin(&map, "path", path, strnlen(path, FILE_PATH_MAX));
+    worker_flush();
     answer(FILE_ANSWER_ERROR, &b);
 }
 

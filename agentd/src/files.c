@@ -106,7 +106,8 @@ static void check(struct worker *w) {
     bool failed = w->answer.len && w->answer.data[0] == FILE_ANSWER_ERROR;
     struct stream *stream = w->stream;
 
-    if (!stream || !w->answer.len || (!failed && (!w->out.eof || !source_all_sent(&w->out))))
+    /* What it sent before it failed is part of what is told. */
+    if (!stream || !w->answer.len || !w->out.eof || !source_all_sent(&w->out))
         return;
     conn_send(stream->id, failed ? FRAME_ERROR : FRAME_END, w->answer.data + 1,
               w->answer.len - 1);

@@ -8,6 +8,7 @@
 #include "launch_mounts.h"
 
 #include "launch.h"
+#include "launch_image.h"
 #include "launch_sys.h"
 
 #include <errno.h>
@@ -62,7 +63,9 @@ void mounts_stage(const struct plan *plan, int idmap_fd) {
     if (!trees) launch_fail("memory", "");
     for (size_t i = 0; i < plan->source_count; i++) {
         const struct plan_source *source = &plan->sources[i];
-        trees[i] = clone_tree(AT_FDCWD, source->path, recursive && !source->is_file);
+        trees[i] = source->is_image
+                       ? image_mount(source->path)
+                       : clone_tree(AT_FDCWD, source->path, recursive && !source->is_file);
         if (trees[i] < 0) launch_fail("source", source->path);
         uint64_t set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
         if (!source->writable) set |= MOUNT_ATTR_RDONLY;

@@ -129,6 +129,7 @@ void plan_read(int fd, struct plan *plan) {
         plan->sources[i].path = text(&sources->items[i], "path");
         plan->sources[i].is_file = flag(&sources->items[i], "file");
         plan->sources[i].writable = flag(&sources->items[i], "writable");
+        plan->sources[i].is_image = flag(&sources->items[i], "image");
     }
     plan->op_count = ops->len;
     plan->ops = xcalloc(ops->len + 1, sizeof *plan->ops);

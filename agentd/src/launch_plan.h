@@ -20,6 +20,7 @@ struct plan_source {
     char *path;
     bool is_file;
     bool writable;
+    bool is_image; /* a file that holds an ext4 file system, which is what is meant */
 };
 
 enum op_kind {

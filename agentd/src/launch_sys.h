@@ -13,6 +13,11 @@
 #ifndef SYS_move_mount
 #define SYS_move_mount 429
 #endif
+#ifndef SYS_fsopen
+#define SYS_fsopen 430
+#define SYS_fsconfig 431
+#define SYS_fsmount 432
+#endif
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -59,6 +64,34 @@ struct mount_attributes {
 
 struct open_how_args {
     uint64_t flags, mode, resolve;
+};
+
+#ifndef FSOPEN_CLOEXEC
+#define FSOPEN_CLOEXEC 1
+#define FSMOUNT_CLOEXEC 1
+#define FSCONFIG_SET_FLAG 0
+#define FSCONFIG_SET_STRING 1
+#define FSCONFIG_CMD_CREATE 6
+#endif
+
+/* linux/loop.h, of which libcs without the kernel's headers have nothing. */
+#ifndef LOOP_CONFIGURE
+#define LOOP_CTL_GET_FREE 0x4C82
+#define LOOP_CONFIGURE 0x4C0A
+#define LO_FLAGS_AUTOCLEAR 4
+#endif
+
+struct loop_information {
+    uint64_t device, inode, rdevice, offset, size_limit;
+    uint32_t number, encrypt_type, encrypt_key_size, flags;
+    uint8_t file_name[64], crypt_name[64], encrypt_key[32];
+    uint64_t init[2];
+};
+
+struct loop_configuration {
+    uint32_t fd, block_size;
+    struct loop_information info;
+    uint64_t reserved[8];
 };
 
 #define CAPABILITY_VERSION_3 0x20080522

@@ -11,6 +11,7 @@
 #include "spool.h"
 #include "streams.h"
 #include "tree.h"
+#include "usage.h"
 #include "util.h"
 
 static void op_ping(uint32_t id, const struct mp_value *map) {
@@ -47,6 +48,7 @@ static void op_stats(uint32_t id, const struct mp_value *map) {
     mp_add_uint(&end, "procs", tree_count());
     mp_add_uint(&end, "rss_kb", resident_kb());
     mp_add_uint(&end, "spool", spool_kept());
+    usage_describe(&end);
     answer_end(id, &b);
 }
 

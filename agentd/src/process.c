@@ -16,6 +16,7 @@
 #include "process_table.h"
 #include "supervisor.h"
 #include "sys.h"
+#include "usage.h"
 #include "util.h"
 
 /* After the exit output is read to its end, but no longer than so. */
@@ -70,8 +71,12 @@ void process_describe_end(const struct process *p, struct mp_map *map) {
     mp_add_uint(map, "err", p->err.spool.end);
     mp_add_uint(map, "out_dropped", p->job ? p->out.spool.base : 0);
     mp_add_uint(map, "err_dropped", p->job ? p->err.spool.base : 0);
-    mp_add_uint(map, "cpu_us", p->cpu_us);
-    mp_add_uint(map, "max_rss_kb", p->max_rss_kb);
+    if (p->usage.known) {
+        mp_add_uint(map, "cpu_us", p->usage.cpu_us);
+        mp_add_uint(map, "max_rss_kb", p->usage.max_rss_kb);
+        mp_add_uint(map, "written_kb", p->usage.written_kb);
+    }
+    usage_describe_full(p->full, map);
 }
 
 static bool is_drained(const struct source *s, uint64_t mark, int64_t until) {
@@ -257,8 +262,8 @@ static void begin_drain(struct process *p) {
 }
 
 static void on_exited(struct process *p, const struct report *r) {
-    p->cpu_us = r->cpu_us;
-    p->max_rss_kb = r->max_rss_kb;
+    p->usage = r->usage;
+    p->full = usage_full();
     if (p->timed_out) {
         p->outcome = OUTCOME_TIMEOUT;
     } else if (WIFEXITED(r->status)) {

@@ -10,6 +10,7 @@
 #include "loop.h"
 #include "request.h"
 #include "spawn.h"
+#include "supervisor.h"
 #include "tree.h"
 
 #define PROCESSES_MAX 4096
@@ -52,7 +53,8 @@ struct process {
     int code; /* exit status or signal */
     int start_err;
     enum stage start_stage;
-    uint64_t cpu_us, max_rss_kb;
+    struct usage usage;
+    unsigned full; /* file systems that had no room when it ended: see usage.h */
     struct process *next_by_id;
     struct process *next_by_supervisor;
 };

@@ -32,20 +32,31 @@ static uint64_t microseconds(struct timeval t) {
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
 }
 
+static struct usage usage_so_far(void) {
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_CHILDREN, &usage) < 0)
+        return (struct usage){0};
+    return (struct usage){
+        .known = true,
+        .cpu_us = microseconds(usage.ru_utime) + microseconds(usage.ru_stime),
+        .max_rss_kb = (uint64_t)usage.ru_maxrss,
+        .written_kb = (uint64_t)usage.ru_oublock / 2,
+    };
+}
+
 static __attribute__((noreturn)) void wait_for_all(uint64_t serial, pid_t main_pid) {
     for (;;) {
-        struct rusage usage;
         int status;
         /* __WALL: a child that was cloned to send another signal than SIGCHLD, too. */
-        pid_t pid = wait4(-1, &status, __WALL, &usage);
+        pid_t pid = waitpid(-1, &status, __WALL);
 
         if (pid == main_pid)
             report((struct report){
                 .serial = serial,
                 .kind = REPORT_EXITED,
                 .status = status,
-                .cpu_us = microseconds(usage.ru_utime) + microseconds(usage.ru_stime),
-                .max_rss_kb = (uint64_t)usage.ru_maxrss,
+                .usage = usage_so_far(),
             });
         else if (pid < 0 && errno != EINTR)
             _exit(0);

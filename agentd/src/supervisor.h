@@ -2,10 +2,19 @@
 #ifndef AGENTD_SUPERVISOR_H
 #define AGENTD_SUPERVISOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "spawn.h"
+
+/* Of a process and all of its tree that has ended before it or with it, and was waited for. */
+struct usage {
+    bool known;
+    uint64_t cpu_us;
+    uint64_t max_rss_kb;
+    uint64_t written_kb; /* to disks, as far as the kernel charged it to the tree */
+};
 
 enum report_kind { REPORT_STARTED = 1, REPORT_NOT_STARTED, REPORT_EXITED };
 
@@ -18,8 +27,7 @@ struct report {
     int32_t err;    /* not started */
     int32_t stage;  /* not started */
     int32_t status; /* exited: as of wait */
-    uint64_t cpu_us;
-    uint64_t max_rss_kb;
+    struct usage usage;
 };
 
 /* Forks it; its pid, or -1 and errno. */

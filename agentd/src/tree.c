@@ -324,6 +324,8 @@ size_t tree_count(void) {
     return count;
 }
 
+int tree_proc(void) { return proc_fd; }
+
 void tree_init(bool (*is_supervisor)(pid_t pid)) {
     known_supervisor = is_supervisor;
     next_pass.fn = on_next_pass;

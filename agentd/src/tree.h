@@ -21,6 +21,8 @@ struct tree_kill {
 
 /* Holds /proc open: a guest may mount over the path later. */
 void tree_init(bool (*is_supervisor)(pid_t pid));
+/* That descriptor. */
+int tree_proc(void);
 /* Begins with the next turn of the event loop and goes on until the tree is gone. */
 void tree_kill_start(struct tree_kill *kill);
 void tree_kill_stop(struct tree_kill *kill);

@@ -6,12 +6,15 @@ nothing on the paths that need little of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
+    from typing import Any
+
+    from agentkernel.client._async.runs import run as arun
     from agentkernel.client._async.sandbox import AsyncSandbox
+    from agentkernel.client._sync.runs import run
     from agentkernel.client._sync.sandbox import Sandbox
     from agentkernel.client.results import CommandResult
     from agentkernel.errors import AgentKernelError
@@ -34,6 +37,8 @@ _HOMES = {
     "Runs": "agentkernel.kernel.runs",
     "Sandbox": "agentkernel.client._sync.sandbox",
     "SandboxSpec": "agentkernel.kernel.spec",
+    "arun": "agentkernel.client._async.runs:run",
+    "run": "agentkernel.client._sync.runs",
 }
 
 __all__ = [
@@ -48,6 +53,8 @@ __all__ = [
     "Runs",
     "Sandbox",
     "SandboxSpec",
+    "arun",
+    "run",
 ]
 
 
@@ -57,4 +64,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'agentkernel' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(home), name)
+    module, _, other = home.partition(":")
+    return getattr(import_module(module), other or name)

@@ -39,7 +39,10 @@ A command that fails is never an error: its exit code is a result. "The sandbox 
 from __future__ import annotations
 
 import errno
-from typing import Any, ClassVar
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
 
 
 class AgentKernelError(Exception):

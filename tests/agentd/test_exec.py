@@ -28,6 +28,21 @@ def test_usage_counts_children_that_were_waited_for(host: Host) -> None:
     spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
     end = host.run(f"sh -c '{spin}'; true").end
     assert end is not None and end["cpu_us"] > 20_000
+    assert host.call("stats")["cpu_us"] >= end["cpu_us"] - 30_000, "all that were waited for"
+
+
+def test_what_nobody_counted_is_left_out(host: Host) -> None:
+    end = host.run(["no-such-program"]).end
+    assert end is not None and end["outcome"] == "not_started"
+    assert not {"cpu_us", "max_rss_kb", "written_kb"} & end.keys()
+    end = host.run("true").end
+    assert end is not None and {"cpu_us", "max_rss_kb", "written_kb"} <= end.keys()
+
+
+def test_stats_tell_of_memory_and_disk(host: Host) -> None:
+    stats = host.call("stats")
+    assert stats["memory_kb"] > 0
+    assert 0 < stats["disk_used_kb"] <= stats["disk_kb"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import agentkernel
 from agentkernel import Sandbox, errors
 from agentkernel.client.daemon import Daemon
 
@@ -122,3 +123,42 @@ def test_another_version_is_said(daemon_dir: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     assert "this is 99.0" in done.stderr
     assert "hint: `agentkernel daemon restart`" in done.stderr
+
+
+def test_an_older_daemon_is_said_and_its_restart_loses_nothing(cli: Cli, fresh: Path) -> None:
+    """A really running sandbox and job, under a daemon that says it is of another version."""
+    script = (
+        "import agentkernel; agentkernel.__version__ = '0.0.1';"
+        "from agentkernel.cli.main import main; main(['serve', '--foreground'])"
+    )
+    older = subprocess.Popen(
+        [COMMAND[0], "-c", script, "serve"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert older.stdout is not None and b"ready" in older.stdout.readline()
+    sandbox = Sandbox.create(name="stays", kept=True)
+    assert sandbox.exec("echo kept > /root/file; sleep 600 & echo $!").exit_code == 0
+    job = sandbox.jobs.start("echo before; read line; echo after $line; exit 6", stdin=True)
+    inside = sandbox.exec("cat /proc/1/stat").stdout.split()[21]
+
+    words = ("exec", "stays", "--", "echo", "hi")
+    said = cli(*words)
+    assert (said.stdout, said.returncode) == (b"hi\n", 0)
+    assert said.stderr.splitlines() == [
+        b"agentkernel: the daemon is version 0.0.1, this is %s" % agentkernel.__version__.encode(),
+        b"hint: `agentkernel daemon restart` loses nothing: sandboxes and jobs go on",
+    ]
+    assert b"version 0.0.1" in cli("run", "-q", "--", "true").stderr
+    assert b"version 0.0.1" in cli("job", "list", "stays").stderr
+
+    assert cli("daemon", "restart").returncode == 0
+    assert older.wait(50) == 0
+    older.stdout.close()
+    assert daemons(fresh) not in ([], [older.pid])
+    assert cli(*words).stderr == b""
+    assert sandbox.exec("cat /root/file").stdout == "kept\n"
+    assert sandbox.exec("cat /proc/1/stat").stdout.split()[21] == inside, "another process"
+    assert job.refresh().state == "running"
+    with job.output() as output:
+        output.write("it\n")
+        assert "".join(chunk.text for chunk in output) == "before\nafter it\n"
+    assert job.wait().exit_code == 6

@@ -9,13 +9,11 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-import agentkernel
 from agentkernel.backends.local import idmaps
 
 from .conftest import COMMAND, Cli, Json
@@ -222,34 +220,3 @@ def test_interrupt_of_a_terminal_is_the_guests(box: str, daemon_dir: Path) -> No
             sent = True
     os.close(fd)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
-
-
-# It runs once for every command, so what it loads is what every command waits for.
-HEAVY = {
-    "asyncio", "concurrent", "dataclasses", "hashlib", "inspect", "logging", "msgspec", "pathlib",
-    "random", "sqlite3", "ssl", "starlette", "subprocess", "tempfile", "urllib", "uvicorn",
-}  # fmt: skip
-OURS = {"cli", "client", "errors", "ids", "outcomes", "places"}
-
-
-def test_exec_loads_little(box: str, daemon_dir: Path) -> None:
-    script = (
-        "import sys; from agentkernel.cli.main import main;"
-        f"code = main(['exec', {box!r}, '--', 'true']);"
-        "print(*sorted(sys.modules)); sys.exit(code)"
-    )
-    # -S: what else is installed may load what it likes at start.
-    command = [sys.executable, "-S", "-c", script]
-    source = Path(agentkernel.__file__).parents[1]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(source)},
-    )
-    loaded = done.stdout.split()
-    assert not HEAVY & {name.split(".")[0] for name in loaded}
-    ours = {name.split(".")[1] for name in loaded if name.startswith("agentkernel.")}
-    assert ours <= OURS

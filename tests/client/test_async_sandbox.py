@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import agentkernel
 from agentkernel import AsyncSandbox, errors
 
 pytestmark = pytest.mark.usefixtures("daemon_dir")
@@ -75,3 +76,20 @@ def test_clients_outlive_an_event_loop(daemon_dir: Path) -> None:
     for _ in range(2):
         done = asyncio.run(AsyncSandbox.run("echo loop"))
         assert done.stdout == "loop\n"
+
+
+async def test_run(daemon_dir: Path) -> None:
+    assert (await agentkernel.arun("echo $((6 * 7))")).stdout == "42\n"
+    async with AsyncSandbox.run_stream(["echo", "hi"]) as stream:
+        assert [chunk.text async for chunk in stream] == ["hi\n"]
+
+
+async def test_signals_pass_input_that_is_not_taken(sandbox: AsyncSandbox) -> None:
+    async with sandbox.stream("echo up; exec sleep 60", stdin=True) as stream:
+        assert await stream.read(seconds=20)
+        writer = asyncio.create_task(stream.write(bytes(3_000_000)))
+        _, waiting = await asyncio.wait((writer,), timeout=0.3)
+        assert waiting, "who would have taken it?"
+        await stream.signal(15)
+        assert (await stream.wait()).signal == 15
+        await writer

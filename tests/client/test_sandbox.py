@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import agentkernel
 from agentkernel import Outcome, Sandbox, errors
 from agentkernel.backends.local import idmaps
 from agentkernel.client._sync.transport import Transport, shared_transport
@@ -32,6 +34,19 @@ def test_the_example() -> None:
         id = sandbox.id
     with pytest.raises(errors.NotFoundError):
         Sandbox.connect(id)
+
+
+def test_usage_and_notices(sandbox: Sandbox) -> None:
+    assert sandbox.info.usage is None, "nobody asked yet"
+    done = sandbox.exec("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 12345")
+    assert done.cpu_seconds is not None and done.cpu_seconds > 0
+    assert done.output_bytes == 6
+    info = sandbox.refresh()
+    assert info.usage is not None and info.usage["cpu_seconds"] > 0
+    with Sandbox.create(cpus=0.5, best_effort=True) as other:
+        lines = {line["what"]: line["enforced_by"] for line in other.refresh().raw["effective"]}
+        held = not lines["cpus"].startswith("not enforced")
+        assert held != any(notice.startswith("cpus 0.5 is not") for notice in other.info.notices)
 
 
 def test_argv_is_not_for_a_shell(sandbox: Sandbox) -> None:
@@ -138,6 +153,54 @@ def test_input_of_megabytes_through_a_stream(sandbox: Sandbox) -> None:
     assert output.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
+def test_signals_pass_input_that_is_not_taken(sandbox: Sandbox) -> None:
+    with sandbox.stream("echo up; exec sleep 60", stdin=True) as stream:
+        assert stream.read(seconds=20)
+        writer = threading.Thread(target=stream.write, args=(bytes(3_000_000),))
+        writer.start()
+        writer.join(0.3)
+        assert writer.is_alive(), "who would have taken it?"
+        stream.signal(signal.SIGTERM)
+        assert stream.wait().signal == signal.SIGTERM
+        writer.join(20)
+        assert not writer.is_alive()
+
+
+def test_writing_puts_output_aside_and_nothing_is_lost(sandbox: Sandbox) -> None:
+    """One thread: what comes while a write waits is there when it is read."""
+    data = os.urandom(600_000)
+    with sandbox.stream("head -c 500000 | cat; cat >/dev/null; echo end", stdin=True) as stream:
+        stream.write(data)
+        stream.write(data)
+        stream.close_stdin()
+        chunks = list(stream)
+    assert b"".join(chunk.data for chunk in chunks) == data[:500_000] + b"end\n"
+    assert [chunk.offset for chunk in chunks][0] == 0
+    assert stream.result.exit_code == 0
+
+
+def test_output_beyond_a_cap_is_counted(sandbox: Sandbox) -> None:
+    with sandbox.stream("head -c 5000 /dev/zero; echo e >&2", output_bytes=100) as stream:
+        assert sum(len(chunk.data) for chunk in stream) == 102
+    assert stream.truncated == {"stdout": 100}
+    assert (stream.result.truncated, stream.result.dropped_bytes) == (True, 4900)
+
+
+def test_what_a_job_has_written_so_far(sandbox: Sandbox) -> None:
+    job = sandbox.jobs.start("echo here; sleep 60")
+    with job.output() as live:
+        assert live.read(seconds=20)  # it has written that
+    output = job.output(follow=False)
+    assert "".join(chunk.text for chunk in output) == "here\n"
+    with pytest.raises(errors.InvalidInputError):
+        _ = output.result
+    job.kill()
+    assert job.wait().signal == signal.SIGKILL
+    output = job.output(follow=False)
+    assert "".join(chunk.text for chunk in output) == "here\n"
+    assert output.result.signal == signal.SIGKILL
+
+
 def test_result_is_refused_before_the_end(sandbox: Sandbox) -> None:
     stream = sandbox.stream("true")
     with pytest.raises(errors.InvalidInputError):
@@ -172,6 +235,28 @@ def test_run_leaves_nothing() -> None:
     before = {sandbox.id for sandbox in Sandbox.list()}
     assert Sandbox.run("echo $X", env={"X": "y"}, check=True).stdout == "y\n"
     assert {sandbox.id for sandbox in Sandbox.list()} == before
+
+
+def test_run_as_a_function() -> None:
+    done = agentkernel.run("cat; echo $A; exit 3", stdin="in ", env={"A": "b"})
+    assert (done.stdout, done.exit_code) == ("in b\n", 3)
+    with pytest.raises(errors.CommandFailedError):
+        agentkernel.run(["false"], check=True)
+    assert agentkernel.run("sleep 60", ttl_seconds=0.5).outcome is Outcome.LOST
+
+
+def test_run_as_a_stream() -> None:
+    with Sandbox.run_stream("read x; echo got $x; exit 4", stdin=True, env={"A": "b"}) as stream:
+        stream.write("word\n")
+        assert "".join(chunk.text for chunk in stream) == "got word\n"
+    assert stream.result.exit_code == 4
+    with Sandbox.run_stream("echo up; sleep 60") as stream:
+        assert stream.read(seconds=60)
+        assert len(Sandbox.list()) >= 1
+    deadline = time.monotonic() + 20
+    while Sandbox.list():  # leaving it early removes the sandbox
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_named_one_stays_and_keeps_its_files() -> None:

@@ -14,11 +14,11 @@ from agentkernel.errors import (
     GuestFileTooLargeError,
     GuestNotADirectoryError,
 )
-from agentkernel.guest.file_types import FileEntry, FileType, TreeSummary
 from agentkernel.guest.files import GuestFiles
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.trees.entries import FileType, TreeEntry, TreeSummary
 
 Run = Callable[..., Awaitable[ExecResult]]
 
@@ -77,7 +77,7 @@ async def test_again_over_what_is_there(files: GuestFiles, tree: Path, tmp_path:
 async def test_reading_is_ordered_and_follows_nothing(files: GuestFiles, run: Run) -> None:
     await run("cd /w; mkdir -p b/c a; echo 1 > b/c/f; ln -s / a/root; touch B; mkfifo b/fifo")
     parts = [part async for part in files.tree_read("/w")]
-    entries = [(part.name, part.type) for part in parts if isinstance(part, FileEntry)]
+    entries = [(part.path, part.type) for part in parts if isinstance(part, TreeEntry)]
     assert entries == [
         ("B", FileType.FILE),
         ("a", FileType.DIRECTORY),
@@ -101,13 +101,22 @@ async def test_limits(files: GuestFiles, tree: Path, tmp_path: Path) -> None:
     await files.download_tree("/w/t", tmp_path / "x", limit_files=9, limit_bytes=1_234_580)
 
 
+async def test_what_came_before_a_failure_is_there(files: GuestFiles, run: Run) -> None:
+    await run("cd /w; head -c 300000 /dev/zero > a; truncate -s 1M b")
+    size = 0
+    with pytest.raises(GuestFileTooLargeError):
+        async for part in files.tree_read("/w", limit_bytes=500_000):
+            size += len(part) if isinstance(part, bytes) else 0
+    assert size == 300_000
+
+
 async def test_a_file_that_changes_keeps_the_stream_whole(files: GuestFiles, run: Run) -> None:
     await run("cd /w; truncate -s 8M a; echo behind > b")
     content: dict[str, int] = {}
     name = ""
     async for part in files.tree_read("/w"):
-        if isinstance(part, FileEntry):
-            name = part.name
+        if isinstance(part, TreeEntry):
+            name = part.path
             content[name] = 0
         elif isinstance(part, bytes):
             if not content[name]:

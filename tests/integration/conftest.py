@@ -15,7 +15,7 @@ COMMAND = (sys.executable, "-m", "agentkernel")
 
 
 @pytest.fixture
-def cli(state_dir: Path) -> Cli:
+def cli(daemon_dir: Path) -> Cli:
     """Runs `agentkernel ARGS…` with a deadline; stdin is empty unless given as `input`."""
 
     def call(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:

@@ -25,13 +25,22 @@ UNSHARE = shutil.which("unshare") or "unshare"
 CHROOT = shutil.which("chroot", path="/usr/sbin:/usr/bin:/sbin:/bin") or "chroot"
 
 
+# The daemon that a run starts is behind the prefix as well, and has to end with it.
+_RUN_AND_STOP = """
+import subprocess, sys
+words = [sys.executable, "-m", "agentkernel"]
+subprocess.run([*words, "run", "--json", *sys.argv[1:], "--", "true"], timeout=40)
+subprocess.run([*words, "daemon", "stop"], timeout=40, stdout=subprocess.DEVNULL)
+"""
+
+
 def refusal(
     prefix: list[str], state: Path, *options: str, must_fail: bool = True
 ) -> dict[str, str]:
     """Runs `agentkernel run --json … -- true` behind `prefix` and returns its error."""
     environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
     done = subprocess.run(
-        [*prefix, *COMMAND, "run", "--json", *options, "--", "true"],
+        [*prefix, sys.executable, "-c", _RUN_AND_STOP, *options],
         capture_output=True, timeout=50, check=False, env=environment, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     body = json.loads(done.stdout)
@@ -53,11 +62,26 @@ def test_control_nested_user_namespace_works(tmp_path: Path) -> None:
     refusal(in_namespace("true"), tmp_path, must_fail=False)
 
 
-def test_user_namespaces_switched_off(tmp_path: Path) -> None:
-    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+@pytest.mark.parametrize("disk", [(), ("--disk", "unlimited")], ids=["default", "on disk"])
+def test_user_namespaces_switched_off(tmp_path: Path, disk: tuple[str, ...]) -> None:
+    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path, *disk)
     assert error["code"] == "host_forbids"
     assert "user.max_user_namespaces=0" in error["message"]
     assert "sysctl -w user.max_user_namespaces" in error["hint"]
+    assert os.listdir(tmp_path / "runs") == []
+
+
+def test_switched_off_while_files_are_left(tmp_path: Path) -> None:
+    """Files of a killed run can't be removed without a namespace: the cause is the same."""
+    left = tmp_path / "runs" / ("a" * 20)
+    (left / "upper" / "0").mkdir(parents=True)
+    (left / "lock").touch()
+    (tmp_path / "runs").chmod(0o700)
+    error = refusal(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+    assert error["code"] == "host_forbids"
+    assert "user.max_user_namespaces=0" in error["message"]
+    refusal(in_namespace("true"), tmp_path, must_fail=False)
+    assert os.listdir(tmp_path / "runs") == [], "control: with namespaces it is removed"
 
 
 def test_covered_proc(tmp_path: Path) -> None:
@@ -84,6 +108,37 @@ def test_state_on_overlay(tmp_path: Path) -> None:
     error = refusal(in_namespace(script), state, "--disk", "unlimited")
     assert "is on overlay" in error["message"]
     assert "AGENTKERNEL_STATE_DIR" in error["hint"]
+
+
+def unfit(prefix: list[str], state: Path) -> dict[str, dict[str, str]]:
+    """What `doctor` finds behind `prefix`, which must be something that fails."""
+    done = subprocess.run(
+        [*prefix, *COMMAND, "doctor", "--json"],
+        capture_output=True, timeout=50, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(state)},
+    )  # fmt: skip
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    return {entry["what"]: entry for entry in json.loads(done.stdout)["findings"]}
+
+
+def test_doctor_names_the_cause(tmp_path: Path) -> None:
+    found = unfit(in_namespace("echo 0 > /proc/sys/user/max_user_namespaces"), tmp_path)
+    assert found["native backend"]["state"] == "fail"
+    assert "user.max_user_namespaces=0" in found["native backend"]["detail"]
+    assert "sysctl -w user.max_user_namespaces" in found["native backend"]["hint"]
+    assert "not known" in found["isolation"]["detail"] and "seccomp" not in found
+
+
+def test_doctor_tells_the_state_directory_from_the_rest(tmp_path: Path) -> None:
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    options = f"lowerdir={tmp_path}/lower,upperdir={tmp_path}/upper,workdir={tmp_path}/work"
+    script = f"mount -t overlay overlay -o userxattr,{options} {tmp_path}/merged"
+    found = unfit(in_namespace(script), tmp_path / "merged" / "state")
+    assert found["native backend"]["state"] == found["seccomp"]["state"] == "ok"
+    assert found["files of sandboxes"]["state"] == "fail"
+    assert "is on overlay" in found["files of sandboxes"]["detail"]
+    assert "AGENTKERNEL_STATE_DIR" in found["files of sandboxes"]["hint"]
 
 
 def test_seccomp_of_a_container(tmp_path: Path) -> None:

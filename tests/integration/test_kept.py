@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from agentkernel.backends.base import Blueprint, Sandbox
 from agentkernel.backends.local import idmaps
-from agentkernel.backends.local.cgroups import Hierarchy
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.native.backend import NativeBackend
 from agentkernel.errors import NotFoundError
@@ -82,6 +83,28 @@ async def test_stop_and_start_keep_the_files(state_dir: Path, blueprint: Bluepri
     assert leftovers(state_dir, blueprint.id) == []
     with pytest.raises(NotFoundError):
         await backend.start(blueprint)
+
+
+async def test_one_that_ended_unwatched_keeps_only_its_files(
+    state_dir: Path, blueprint: Blueprint
+) -> None:
+    """Killed, or gone with the machine: a stopped sandbox holds no ids and no control groups."""
+    sandbox = await NativeBackend(state_dir).create(blueprint)
+    await shell(sandbox, "echo kept > /root/file")
+    sandbox.channel.close()
+    os.kill(sandbox.pid, signal.SIGKILL)
+    os.waitpid(sandbox.pid, 0)  # noqa: ASYNC222 (it is dead)
+    directory = state_dir / "sandboxes" / blueprint.id
+    assert {"process", "runtime"} <= set(os.listdir(directory)), "control"
+
+    backend = NativeBackend(state_dir)
+    assert await backend.reattach(blueprint) is None
+    assert leftovers(state_dir, blueprint.id) == [str(directory)]
+    assert not {"s", "process", "runtime"} & set(os.listdir(directory))
+    again = await backend.start(blueprint)
+    assert await shell(again, "cat /root/file") == "kept\n"
+    await again.destroy()
+    assert leftovers(state_dir, blueprint.id) == []
 
 
 async def test_remove_ends_what_nobody_watches(state_dir: Path, blueprint: Blueprint) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from agentkernel.errors import (
     ConflictError,
+    HostError,
     NotFoundError,
     ResourceExhaustedError,
     StateLockedError,
@@ -25,6 +26,7 @@ from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.store import Idempotency, SandboxRecord
 
 KEPT = SandboxSpec(ephemeral=False)
 DEADLINE_S = 30.0
@@ -265,3 +267,80 @@ async def test_kill_at_any_moment(own_state: Path) -> None:
         for record in records:
             await kernel.remove(record.id)
     assert os.listdir(own_state / "sandboxes") == []
+
+
+async def test_who_waits_for_a_create_gets_its_error(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Kernel(own_state) as kernel:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def create(*arguments: object) -> None:
+            begun.set()
+            await go.wait()
+            raise HostError("not today")
+
+        monkeypatch.setattr(kernel.backends["native"], "create", create)
+        same = Idempotency(key="k", fingerprint="f")
+        first = asyncio.create_task(kernel.create(KEPT, idempotency=same))
+        await begun.wait()
+        waits = _settling(kernel, monkeypatch)
+        second = asyncio.create_task(kernel.create(KEPT, idempotency=same))
+        await waits.wait()
+        go.set()
+        for task in (first, second):
+            with pytest.raises(HostError, match="not today"):
+                await task
+        monkeypatch.undo()
+        # A failure is not remembered for ever: a later repetition makes its own.
+        record = await kernel.create(KEPT, idempotency=same)
+        assert (await kernel.create(KEPT, idempotency=same)).id == record.id
+        await kernel.remove(record.id)
+
+
+async def test_who_waits_for_a_create_that_is_given_up_makes_its_own(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Kernel(own_state) as kernel:
+        begun, original = asyncio.Event(), kernel.backends["native"].create
+
+        async def create(*arguments: object) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(kernel.backends["native"], "create", create)
+        same = Idempotency(key="k", fingerprint="f")
+        first = asyncio.create_task(kernel.create(KEPT, idempotency=same))
+        await begun.wait()
+        waits = _settling(kernel, monkeypatch)
+        second = asyncio.create_task(kernel.create(KEPT, idempotency=same))
+        await waits.wait()
+        monkeypatch.setattr(kernel.backends["native"], "create", original)
+        first.cancel()
+        record = await second
+        assert record.state == "running"
+        assert len((await kernel.list()).records) == 1
+        await kernel.remove(record.id)
+
+
+def _settling(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Is set when somebody begins to wait for another's create."""
+    begun, original = asyncio.Event(), kernel._settled
+
+    async def settled(record: SandboxRecord) -> SandboxRecord | None:
+        begun.set()
+        return await original(record)
+
+    monkeypatch.setattr(kernel, "_settled", settled)
+    return begun
+
+
+async def test_what_is_kept_of_output_is_the_profiles(own_state: Path) -> None:
+    async with Kernel(own_state) as kernel:
+        record = await kernel.create(SandboxSpec(profile="restrictive"))
+        script = ["head", "-c", "5000000", "/dev/zero"]
+        result = await kernel.run(record.id, script)
+        assert (len(result.stdout), result.truncated) == (4 << 20, True)
+        assert result.dropped_bytes == 5_000_000 - (4 << 20)
+        assert not (await kernel.run(record.id, script, output_bytes=5_000_000)).truncated
+        await kernel.remove(record.id)

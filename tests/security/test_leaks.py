@@ -139,7 +139,7 @@ answer(boot=text('/proc/sys/kernel/random/boot_id').strip(), version=text('/proc
 async def test_identity_is_its_own(box_kernel: Runs) -> None:
     async with box_without(box_kernel, spec=SandboxSpec(), change=None) as box:
         inside = await box.probe(IDENTITY)
-        limit = box.sandbox.blueprint.limits.memory_bytes  # type: ignore[attr-defined]
+        limit = box.sandbox.blueprint.limits.memory_bytes
         enforced = box.enforces("memory")
     assert inside["boot"] != host_text("/proc/sys/kernel/random/boot_id").strip()
     assert len(inside["boot"]) == 36

@@ -12,10 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentkernel.cli import main as cli
-from agentkernel.cli.outcome import finish
+from agentkernel.cli.outcome import Ended, finish
 from agentkernel.cli.values import printable
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.channel import GuestChannel
@@ -69,7 +70,7 @@ OUTCOMES = (
 def test_words_about_a_command(
     capsys: pytest.CaptureFixture[str], status: ExitStatus, name: str
 ) -> None:
-    finish(status, name, 1.0)
+    finish(Ended(msgspec.to_builtins(status)), name, 1.0)
     said = capsys.readouterr().err
     assert said and harmless(said), repr(said)
     assert len(said.splitlines()) <= 2, "more lines than a message and its hint"
@@ -79,7 +80,7 @@ def test_words_of_agentd_about_a_command(capsys: pytest.CaptureFixture[str]) -> 
     """`errno` and `stage` of a command that did not start are agentd's words too."""
     for text in NASTY.values():
         status = ExitStatus(Outcome.NOT_STARTED, errno=text, stage=text)
-        finish(status, "program", 1.0)
+        finish(Ended(msgspec.to_builtins(status)), "program", 1.0)
         said = capsys.readouterr().err
         assert harmless(said) and len(said.splitlines()) == 1, repr(said)
 
@@ -123,7 +124,7 @@ async def test_words_of_a_lying_agent(tmp_path: Path, capsys: pytest.CaptureFixt
     ],
     ids=["name", "signal", "path"],
 )
-def test_the_command_line_itself(security_state: Path, argv: list[str], code: int) -> None:
+def test_the_command_line_itself(daemon_dir: Path, argv: list[str], code: int) -> None:
     """The whole way: a real sandbox, a real stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "agentkernel", "run", "-q", "--", *argv],
@@ -132,7 +133,7 @@ def test_the_command_line_itself(security_state: Path, argv: list[str], code: in
         timeout=50,
         env=os.environ
         | {
-            "AGENTKERNEL_STATE_DIR": str(security_state),
+            "AGENTKERNEL_STATE_DIR": str(daemon_dir),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },
     )

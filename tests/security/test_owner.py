@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.local.cgroups import Hierarchy
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome

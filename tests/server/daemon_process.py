@@ -170,11 +170,14 @@ class Frames:
         return message[0], json.loads(message[1:]) if message[0] == 3 else message[1:]
 
     def event(self, kind: str) -> dict[str, Any]:
-        channel, body = self.next()
-        assert channel == 3, body
-        assert isinstance(body, dict)
-        assert body["event"] == kind, body
-        return body
+        """The next event, which has to be of this kind; what is told aside may come before it."""
+        while True:
+            channel, body = self.next()
+            assert channel == 3, body
+            assert isinstance(body, dict)
+            if body["event"] not in ("progress", "notice"):
+                assert body["event"] == kind, body
+                return body
 
     def until(self, text: bytes) -> bytes:
         """Output up to and with `text`."""

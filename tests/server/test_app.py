@@ -12,6 +12,7 @@ import pytest
 
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
+from agentkernel.server.bounds import Bounds
 
 
 class BrokenKernel:
@@ -74,7 +75,7 @@ async def test_what_nobody_foresaw_tells_nothing(caplog: pytest.LogCaptureFixtur
 
 
 async def test_streams_are_bounded() -> None:
-    status, problem = await ask(service(max_streams=0), "GET", "/v1/events")
+    status, problem = await ask(service(bounds=Bounds(max_streams=0)), "GET", "/v1/events")
     assert (status, problem["code"]) == (507, "resource_exhausted")
 
 

@@ -63,3 +63,19 @@ def test_a_gap_is_told(daemon: Daemon) -> None:
     assert events.next()["data"]["sandbox_id"] == id
     events.close()
     daemon.request("DELETE", f"/v1/sandboxes/{id}")
+
+
+def test_what_is_there_and_no_more(daemon: Daemon) -> None:
+    id = daemon.create()
+    connection = daemon.connection()
+    connection.request("GET", f"/v1/events?after=0&sandbox={id}&follow=0")
+    text = connection.getresponse().read().decode()  # to its end, which comes
+    connection.close()
+    assert [line for line in text.splitlines() if line.startswith("event: ")] == [
+        "event: sandbox.created"
+    ]
+    connection = daemon.connection()
+    connection.request("GET", "/v1/events?follow=0")
+    assert connection.getresponse().read() == b": ready\n\n"
+    connection.close()
+    daemon.request("DELETE", f"/v1/sandboxes/{id}")

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentkernel.backends.local import idmaps
+
 from .daemon_process import Daemon
+
+HAS_SEVERAL_IDS = idmaps.is_host_root() or idmaps.find_subids() is not None
 
 
 def test_there_and_back(daemon: Daemon, sandbox: str) -> None:
@@ -87,3 +91,75 @@ def test_a_reader_that_goes_away(daemon: Daemon, sandbox: str) -> None:
     assert connection.getresponse().read(1000)
     connection.close()
     assert daemon.exec(sandbox, "true")["exit_code"] == 0
+
+
+def test_ranges(daemon: Daemon, sandbox: str) -> None:
+    at = f"/v1/sandboxes/{sandbox}/files?path=/tmp/f"
+    assert daemon.request("PUT", at, b"0123456789")[0] == 200
+    for asked, status, content in (
+        ("bytes=2-4", 206, b"234"),
+        ("bytes=7-", 206, b"789"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=-30", 206, b"0123456789"),
+        ("bytes=0-99", 206, b"0123456789"),
+        ("bytes=4-2", 200, b"0123456789"),
+        ("bytes=0-1,3-4", 200, b"0123456789"),
+        ("lines=1-2", 200, b"0123456789"),
+    ):
+        assert daemon.request("GET", at, headers={"Range": asked}) == (status, content), asked
+    for asked in ("bytes=10-", "bytes=-0"):
+        status, problem = daemon.request("GET", at, headers={"Range": asked})
+        assert (status, problem["code"]) == (416, "invalid_input")
+    twice = daemon.request("GET", f"{at}&offset=1", headers={"Range": "bytes=1-2"})
+    assert (twice[0], twice[1]["code"]) == (400, "invalid_input")
+    connection = daemon.connection()
+    connection.request("GET", at, headers={"Range": "bytes=2-4"})
+    assert connection.getresponse().getheader("Content-Range") == "bytes 2-4/10"
+    connection.close()
+
+
+def test_what_is_no_file_has_a_bounded_answer(daemon: Daemon, sandbox: str) -> None:
+    at = f"/v1/sandboxes/{sandbox}/files"
+    daemon.exec(sandbox, "mkfifo /tmp/fifo; ln -s /dev/zero /tmp/zero")
+    for path in ("/tmp/fifo", "/dev/zero", "/tmp/zero", "/dev/tty", "/dev/stdin"):
+        status, problem = daemon.request("GET", f"{at}?path={path}")
+        assert status >= 400 and problem["code"].startswith("file_"), path
+    status, problem = daemon.request("PUT", f"{at}?path=/tmp/fifo&append=1", b"x")
+    assert (status, problem["code"]) == (422, "file_special")
+    for path in ("/proc/kmsg", "/proc/self/mem", "/proc/meminfo", "/proc/1/environ"):
+        status, content = daemon.request("GET", f"{at}?path={path}")
+        assert status >= 400 or len(content) <= 1 << 20, path
+    assert daemon.exec(sandbox, "true")["exit_code"] == 0
+
+
+@pytest.mark.skipif(not HAS_SEVERAL_IDS, reason="one user id here: there is no other user")
+def test_whose_rights(daemon: Daemon, sandbox: str) -> None:
+    at = f"/v1/sandboxes/{sandbox}"
+    daemon.exec(sandbox, "mkdir -m 700 /closed; echo > /closed/f; mkdir -m 777 /open")
+    for method, where, body in (
+        ("GET", "files?path=/closed/f&user=user", None),
+        ("PUT", "files?path=/closed/g&user=user", b""),
+        ("DELETE", "files?path=/closed/f&user=user", None),
+        ("GET", "stat?path=/closed/f&user=user", None),
+        ("GET", "list?path=/closed&user=user", None),
+        ("GET", "tree?path=/closed&user=user", None),
+        ("PUT", "tree?path=/closed/d&user=user", bytes(1024)),
+        ("GET", "watch?path=/closed&user=user", None),
+        ("POST", "mkdir", {"path": "/closed/d", "user": "user"}),
+        ("POST", "move", {"path": "/closed/f", "to": "/closed/g", "user": "user"}),
+    ):
+        status, problem = daemon.request(method, f"{at}/{where}", body)
+        assert (status, problem["code"]) == (403, "file_permission"), where
+        if isinstance(body, dict):
+            assert daemon.request(method, f"{at}/{where}", {**body, "user": "root"})[0] == 204
+    assert daemon.request("PUT", f"{at}/files?path=/open/f&user=1000", b"")[0] == 200
+    entry = daemon.request("GET", f"{at}/stat?path=/open/f")[1]
+    assert (entry["uid"], entry["gid"]) == (1000, 1000)
+    status, problem = daemon.request("GET", f"{at}/stat?path=/&user=no-such-user")
+    assert (status, problem["code"]) == (400, "invalid_input")
+
+
+@pytest.mark.skipif(HAS_SEVERAL_IDS, reason="several user ids here: another user can be had")
+def test_another_user_can_not_be_had(daemon: Daemon, sandbox: str) -> None:
+    status, problem = daemon.request("GET", f"/v1/sandboxes/{sandbox}/stat?path=/&user=user")
+    assert (status, problem["code"]) == (422, "unsupported")

@@ -64,35 +64,44 @@ def test_offsets_are_where_output_goes_on(daemon: Daemon, sandbox: str) -> None:
     frames.close()
 
 
-def test_no_gap_and_no_repeat_when_the_daemon_is_killed(own_daemon: Daemon) -> None:
-    """A counter that is read over three killed daemons, each time from where it broke off."""
-    id = own_daemon.create()
-    lines = 3000
-    job = start(
-        own_daemon,
-        id,
-        argv=[
-            "python3",
-            "-uc",
-            f"import time\nfor i in range({lines}): print(i); time.sleep(.001)",
-        ],
-    )
+def test_what_is_there_and_no_more(daemon: Daemon, sandbox: str) -> None:
+    job = start(daemon, sandbox, shell="printf 0123; printf e >&2; sleep 60")
+    whole = daemon.stream(f"/v1/jobs/{job}/attach")
     seen = b""
-    for _ in range(3):
-        frames = own_daemon.stream(f"/v1/jobs/{job}/attach?stdout_offset={len(seen)}")
-        wanted = len(seen) + 500
-        while len(seen) < wanted:
+    while len(seen) < 5:  # it has written all of it
+        channel, data = whole.next()
+        seen += data if channel != 3 else b""
+    whole.vanish()
+    for query, out in (("follow=0", b"0123"), ("follow=0&stdout_offset=2&stderr_offset=1", b"23")):
+        frames = daemon.stream(f"/v1/jobs/{job}/attach?{query}")
+        got = b""
+        end: dict[str, Any] = {}
+        while not end:
             channel, data = frames.next()
             if channel == 1:
-                seen += data
-            else:
-                assert data["event"] == "started", data
-        own_daemon.kill()
-        frames.vanish()
-        own_daemon.start()
-    frames = own_daemon.stream(f"/v1/jobs/{job}/attach?stdout_offset={len(seen)}")
-    out, _, end = frames.rest()
+                got += data
+            elif channel == 3 and data["event"] != "started":
+                end = data
+        assert got == out
+        assert end == {"event": "caught_up", "stdout_offset": 4, "stderr_offset": 1}
+        frames.close()
+    assert not ended(daemon, job)
+    daemon.request("POST", f"/v1/jobs/{job}/signal", {"kill": True})
+    eventually(lambda: ended(daemon, job))
+    frames = daemon.stream(f"/v1/jobs/{job}/attach?follow=0")
+    out, err, end = frames.rest()
+    assert (out, err, end["event"], end["outcome"]) == (b"0123", b"e", "exit", "signaled")
     frames.close()
-    assert (seen + out).split() == [b"%d" % i for i in range(lines)]
-    assert (end["event"], end["exit_code"]) == ("exit", 0)
-    assert own_daemon.request("GET", f"/v1/jobs/{job}")[1]["state"] == "ended"
+
+
+def test_a_job_that_keeps_little_keeps_the_newest(daemon: Daemon, sandbox: str) -> None:
+    job = start(
+        daemon, sandbox, shell="head -c 3000000 /dev/zero; printf end", output_bytes=100_000
+    )
+    eventually(lambda: ended(daemon, job))
+    frames = daemon.stream(f"/v1/jobs/{job}/attach")
+    out, _, end = frames.rest()
+    assert out.endswith(b"end") and 0 < len(out) <= 200_000
+    assert (end["truncated"], end["dropped_bytes"]) == (True, 3_000_003 - len(out))
+    assert daemon.request("GET", f"/v1/jobs/{job}")[1]["status"]["truncated"] is True
+    frames.close()

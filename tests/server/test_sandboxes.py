@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from agentkernel.audit.reading import newest
+
 from .daemon_process import Daemon
 
 
@@ -47,7 +49,9 @@ def test_a_whole_life(daemon: Daemon) -> None:
     assert status == 200 and longer["expires_at"] > made["expires_at"] + 3000
     status, stopped = daemon.request("POST", "/v1/sandboxes/life/stop", {"grace_seconds": 0})
     assert (status, stopped["state"]) == (200, "stopped")
-    assert "effective" not in daemon.request("GET", "/v1/sandboxes/life")[1]
+    known = daemon.request("GET", "/v1/sandboxes/life")[1]
+    assert known["effective"] == shown["effective"], "what held in its last run"
+    assert known["usage"]["cpu_seconds"] >= shown["usage"]["cpu_seconds"] > 0
     status, body = daemon.request("POST", "/v1/sandboxes/life/exec", {"argv": ["true"]})
     assert (status, body["code"]) == (409, "conflict")
     status, started = daemon.request("POST", "/v1/sandboxes/life/start")
@@ -74,6 +78,18 @@ def test_a_repeated_create_gives_the_same(daemon: Daemon) -> None:
     status, other = daemon.request("POST", "/v1/sandboxes", {"labels": {}}, key)
     assert (status, other["code"]) == (409, "conflict")
     daemon.request("DELETE", f"/v1/sandboxes/{id}")
+
+
+def test_one_that_is_asked_for_is_kept_unless_it_is_to_be_ephemeral(daemon: Daemon) -> None:
+    for body, ephemeral, at_end in (({}, False, "stop"), ({"ephemeral": True}, True, "remove")):
+        status, made = daemon.request("POST", "/v1/sandboxes", body)
+        assert (status, made["ephemeral"]) == (201, ephemeral)
+        assert (made["on_ttl"], made["on_idle"]) == (at_end, at_end)
+        daemon.request("DELETE", f"/v1/sandboxes/{made['id']}")
+    status, problem = daemon.request(
+        "POST", "/v1/sandboxes", {"ephemeral": True, "ttl_seconds": 9, "on_ttl": "stop"}
+    )
+    assert (status, problem["code"]) == (400, "invalid_input")
 
 
 def test_a_name_is_taken_once(daemon: Daemon) -> None:
@@ -142,11 +158,13 @@ def test_an_unknown_field_is_named_with_its_place(
 
 
 def test_bodies_are_bounded(daemon: Daemon) -> None:
-    status, problem = daemon.request("POST", "/v1/run", {"shell": "x" * (1 << 20)})
-    assert (status, problem["status"]) == (413, 413)
+    for path, field, mebibytes in (("sandboxes", "image", 1), ("run", "stdin", 16)):
+        status, problem = daemon.request("POST", f"/v1/{path}", {field: "x" * (mebibytes << 20)})
+        assert (status, problem["status"]) == (413, 413)
+        assert f"more than {mebibytes} MiB" in problem["detail"]
     connection = daemon.connection()
     pieces = iter([b" " * (1 << 19)] * 3)
-    connection.request("POST", "/v1/run", body=pieces, encode_chunked=True)
+    connection.request("POST", "/v1/sandboxes", body=pieces, encode_chunked=True)
     assert connection.getresponse().status == 413
     connection.close()
 
@@ -254,3 +272,6 @@ def test_a_process_of_another_user_is_turned_away(own_daemon: Daemon, tmp_path: 
         own_daemon.state_dir.chmod(0o700)
         path.chmod(0o600)
     assert "uid 65534 was turned away" in own_daemon.log()
+    found, _ = newest(own_daemon.state_dir / "audit", lambda entry: entry.action == "connect")
+    (denied,) = (line.entry for line in found)
+    assert denied.result == "denied" and denied.actor and denied.actor.uid == 65534

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import select
 import signal
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,8 +76,9 @@ async def test_a_round_trip_through_a_slow_reader(daemon: Daemon, sandbox: str) 
             got.update(message[1:])
             await asyncio.sleep(0.002)
         await feeder
-    assert [event["event"] for event in events] == ["started", "exit"]
-    assert events[1]["exit_code"] == 0
+    assert [event["event"] for event in events if event["event"] != "taken"] == ["started", "exit"]
+    assert events[-1]["exit_code"] == 0
+    assert len(data) - (1 << 16) <= events[-2]["bytes"] <= len(data)
     assert got.digest() == hashlib.sha256(data).digest()
     assert daemon.peak_memory() - before < 16 << 20
 
@@ -158,8 +161,82 @@ def test_a_signal_passes_input_that_is_not_taken(daemon: Daemon, sandbox: str) -
     for _ in range(6):
         frames.send(b"x" * (1 << 16))
     frames.control(signal=int(signal.SIGTERM))
-    end = frames.event("exit")
+    _, _, end = frames.rest()
     assert (end["outcome"], end["signal"]) == ("signaled", signal.SIGTERM)
+    frames.close()
+
+
+def test_what_is_taken_is_told(daemon: Daemon, sandbox: str) -> None:
+    """A client that goes by it has at most the window under way, and its signals pass at once."""
+    size = 1 << 16
+    script = "echo go; head -c 2000000 >/dev/null; echo read; sleep 60"
+    frames = stream(daemon, sandbox, shell=script, stdin=True)
+    window = frames.event("started")["stdin_window"]
+    assert window == 1 << 18
+    frames.until(b"go")
+    sent = taken = 0
+    seen = b""
+    while b"read" not in seen:
+        while sent - taken + size <= window:
+            frames.send(b"x" * size)
+            sent += size
+        channel, data = frames.next()
+        if channel == 3:
+            assert data["event"] == "taken"
+            assert taken < data["bytes"] <= sent
+            taken = data["bytes"]
+        else:
+            seen += data
+    # Now nobody takes any more. All that may be sent is sent, and the signal is still heard.
+    while sent - taken + size <= window:
+        frames.send(b"x" * size)
+        sent += size
+    frames.control(signal=int(signal.SIGTERM))
+    _, _, end = frames.rest()
+    assert (end["outcome"], end["signal"]) == ("signaled", signal.SIGTERM)
+    assert sent > 2_000_000
+    frames.close()
+
+
+def test_output_beyond_the_cap_is_counted(daemon: Daemon, sandbox: str) -> None:
+    script = "head -c 300000 /dev/zero; echo all >&2; touch /tmp/went-on"
+    frames = stream(daemon, sandbox, shell=script, output_bytes=1000)
+    frames.event("started")
+    size, err = 0, b""
+    events: list[dict[str, Any]] = []
+    while True:
+        channel, data = frames.next()
+        if channel == 1:
+            assert not events, "output after the mark"
+            size += len(data)
+        elif channel == 2:
+            err += data
+        elif data["event"] == "exit":
+            break
+        else:
+            events.append(data)
+    assert (size, err) == (1000, b"all\n")
+    assert events == [{"event": "truncated", "channel": 1, "offset": 1000}]
+    assert (data["truncated"], data["dropped_bytes"], data["exit_code"]) == (True, 299_000, 0)
+    assert daemon.exec(sandbox, "test -e /tmp/went-on")["exit_code"] == 0
+    frames.close()
+
+
+@pytest.mark.parametrize(("cap", "mark"), [(6, []), (5, [5]), (0, [0])])
+def test_the_cap_is_exact(daemon: Daemon, sandbox: str, cap: int, mark: list[int]) -> None:
+    frames = stream(daemon, sandbox, argv=["echo", "hello"], output_bytes=cap)
+    frames.event("started")
+    out, marks = b"", []
+    while (message := frames.next())[1] is not None:
+        channel, data = message
+        if channel == 1:
+            out += data
+        elif data["event"] == "truncated":
+            marks.append(data["offset"])
+        else:
+            break
+    assert (out, marks) == (b"hello\n"[:cap], mark)
+    assert (data["truncated"], data["dropped_bytes"]) == (cap < 6, 6 - cap)
     frames.close()
 
 
@@ -288,6 +365,45 @@ def test_run_as_a_stream_leaves_nothing_for_who_goes_away(daemon: Daemon) -> Non
     assert sandboxes(daemon) == before + 1
     frames.vanish()
     eventually(lambda: sandboxes(daemon) == before)
+
+
+def test_a_run_whose_time_is_over_is_lost(daemon: Daemon) -> None:
+    before = sandboxes(daemon)
+    first = {"command": {"argv": ["sleep", "60"]}, "ttl_seconds": 0.5}
+    frames = daemon.stream("/v1/run/stream", first)
+    frames.event("started")
+    assert frames.event("exit")["outcome"] == "lost"
+    frames.close()
+    eventually(lambda: sandboxes(daemon) == before)
+
+
+def test_a_run_ends_with_a_killed_daemon(own_daemon: Daemon) -> None:
+    """Its processes at once; its row and its directory with the next start."""
+    # The kernel calls a script's process by the name of its file.
+    script = "cd; printf '#!/bin/sh\\necho up; read line' > ak-4247; chmod +x *; exec ./ak-4247"
+    first = {"command": {"shell": script, "stdin": True}}
+    frames = own_daemon.stream("/v1/run/stream", first)
+    frames.event("started")
+    frames.until(b"up")
+    assert sandboxes(own_daemon) == 1
+    assert host_processes("ak-4247") == 1
+    own_daemon.kill()
+    frames.vanish()
+    eventually(lambda: host_processes("ak-4247") == 0)
+    own_daemon.start()
+    assert sandboxes(own_daemon) == 0
+    for place in ("runs", "sandboxes"):
+        path = own_daemon.state_dir / place
+        assert not path.exists() or os.listdir(path) == []
+
+
+def host_processes(name: str) -> int:
+    """How many processes of the machine are called so."""
+    count = 0
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            count += Path("/proc", entry, "comm").read_text() == f"{name}\n"
+    return count
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ MAX_LINES = 600
 # ARCHITECTURE.md shows the same table to readers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
-    ("ids", "outcomes", "places"),
-    ("security",),
+    ("ids", "outcomes", "places", "quantities"),
+    ("trees",),
+    ("security", "audit"),
+    ("config",),
     ("guest",),
     ("images",),
     ("backends",),
@@ -29,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cli",),
 )
 # What must run where nothing else is installed, or start fast, may use only this of what is below.
-ONLY = {"client": {"errors", "ids", "outcomes", "places"}}
+ONLY = {"client": {"errors", "ids", "outcomes", "places", "trees", "config"}}
 # The package's own doors stand above everything: they only re-export or start something.
 DOORS = ("__init__", "__main__")
 

@@ -8,7 +8,7 @@ exists: there is no silent fallback to something weaker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,8 @@ from agentkernel.images.model import RootFilesystem
 from agentkernel.security.profiles import Limits
 
 Progress = Callable[[str], None]
+NOT_ENFORCED = "not enforced"
+LIMITS = ("memory", "cpus", "pids", "disk", "open files")
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `explicit` names the limits somebody asked for: one of those that can't be enforced fails the
     create (UnenforceableError); another is reported in `Sandbox.effective` and left. `owned`: the
     sandbox ends with the process that made it; any other outlives it and can be found again.
+    `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
+    `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     """
 
     id: str
@@ -40,14 +44,53 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool
     hostname: str
     profile: str
+    ephemeral: bool = True
+    host_env: dict[str, str] = {}
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
-    """One line of what really holds: `what`, its `value`, and what enforces it."""
+    """One line of what really holds: `what`, its `value`, and what enforces it.
+
+    Of a limit that does not hold, `enforced_by` begins with NOT_ENFORCED and says why.
+    """
 
     what: str
     value: str
     enforced_by: str
+
+
+def notices(lines: Iterable[EffectiveLine]) -> list[str]:
+    """Sentences for whoever made the sandbox: the limits it should have and has not."""
+    return [
+        f"{line.what} {line.value} is {line.enforced_by}"
+        for line in lines
+        if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
+    ]
+
+
+class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox has used since it was started. None: not knowable here, never a guess.
+
+    `counted_by` says what counted the time and the memory. `throttled_seconds`: how long processes
+    had to wait because of the limit of cpus. `disk_bytes`: what its files take now, where they have
+    a bound.
+    """
+
+    counted_by: str
+    cpu_seconds: float | None = None
+    throttled_seconds: float | None = None
+    memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    processes: int | None = None
+    disk_bytes: int | None = None
+
+
+class LimitHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that was in the way: which, how often since the last look, and that in words."""
+
+    limit: str
+    times: int
+    words: str
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +112,7 @@ class Sandbox(Protocol):
 
     id: str
     channel: GuestChannel
+    blueprint: Blueprint
     pid: int
     """The host's number of the process whose end is the sandbox's; all others are below it."""
 
@@ -89,6 +133,12 @@ class Sandbox(Protocol):
 
     def was_out_of_memory(self) -> bool:
         """True if the kernel killed something in here for lack of memory since the last call."""
+
+    async def usage(self) -> SandboxUsage | None:
+        """What it has used so far; after its end, what it used in all. None: nobody knows."""
+
+    def limit_hits(self) -> list[LimitHit]:
+        """Which limits the kernel enforced on it since the last call, as far as it counts that."""
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
         """Ends every process and keeps the files. With a grace, processes are asked first.
@@ -123,6 +173,7 @@ class Backend(ABC):
     async def reattach(self, blueprint: Blueprint) -> Sandbox | None:
         """Finds a kept sandbox that ran while nobody watched; None if it does not run any more.
 
+        Of one that does not, nothing but its files is left then.
         Raises SandboxUnavailableError when its process lives but its agentd does not answer.
         """
 

@@ -15,23 +15,30 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from typing import Any
 
-from agentkernel.cli.outcome import BROKEN_PIPE, INTERRUPTED, say
+from agentkernel.cli.notices import tell_once
+from agentkernel.cli.outcome import BROKEN_PIPE, Ended, say
 from agentkernel.cli.terminal import Terminal
+from agentkernel.cli.values import printable
 from agentkernel.client import frames, wire
-from agentkernel.client.results import CommandResult
 from agentkernel.errors import AgentKernelError, DaemonError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 _STDIN, _STDOUT, _STDERR, _CONTROL = 0, 1, 2, 3
 _CHUNK = 1 << 16
 _AHEAD = 1 << 18
+# What the daemon reads ahead of stdin, unless it says another number.
+_STDIN_WINDOW = 1 << 18
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _GOODBYE_SECONDS = 5.0
 
 
 class Console:
-    """`follow`: a job, which goes on without us; signals end our listening, not the job."""
+    """`follow`: a job, which goes on without us; signals end our listening, not the job.
+    `prepares`: until the command has started signals end us, and so what is made for it."""
 
     def __init__(
         self,
@@ -41,12 +48,21 @@ class Console:
         terminal: Terminal | None = None,
         stdin: bool = False,
         follow: bool = False,
+        prepares: bool = False,
+        quiet: bool = False,
+        state_dir: str = "",
     ) -> None:
         self._socket = connection
         self._decoder = decoder
         self._terminal = terminal
         self._stdin = stdin
         self._follow = follow
+        self._prepares = prepares
+        self._quiet = quiet
+        self._state_dir = state_dir
+        self._sent = self._taken = 0
+        # None: the daemon does not say what was taken.
+        self._window: int | None = _STDIN_WINDOW
         self._outgoing = bytearray()
         self._output: memoryview = memoryview(b"")
         self._output_fd = 1
@@ -54,11 +70,14 @@ class Console:
         self._hears = True
         self._counts = dict.fromkeys(_FORWARDED, 0)
         self._wake = -1
-        self._result: CommandResult | None = None
+        self._result: Ended | None = None
+        self._modes: contextlib.ExitStack
 
-    def attend(self) -> CommandResult | int:
+    def attend(self) -> Ended | int:
         """Carries bytes and signals both ways until the command ends: its end, or our own code."""
-        with self._signals(), self._terminal.raw() if self._terminal else contextlib.nullcontext():
+        with self._signals(), contextlib.ExitStack() as self._modes:
+            if not self._prepares:
+                self._enter_raw()
             try:
                 return self._loop()
             except BrokenPipeError:
@@ -69,7 +88,11 @@ class Console:
             finally:
                 self._socket.close()
 
-    def _loop(self) -> CommandResult | int:
+    def _enter_raw(self) -> None:
+        if self._terminal:
+            self._modes.enter_context(self._terminal.raw())
+
+    def _loop(self) -> Ended | int:
         while True:
             while not self._output and (message := self._decoder.next()) is not None:
                 self._take(*message)
@@ -97,7 +120,7 @@ class Console:
             wanted |= select.POLLOUT
         if wanted:
             poll.register(self._socket, wanted)
-        if self._stdin and len(self._outgoing) < _AHEAD:
+        if self._stdin and self._may_send():
             poll.register(0, select.POLLIN)
         if self._output:
             poll.register(self._output_fd, select.POLLOUT)
@@ -128,14 +151,30 @@ class Console:
             self._output_fd = payload[0]
             self._output = memoryview(payload)[1:]
         elif payload[0] == _CONTROL:
-            body: dict[str, Any] = json.loads(payload[1:])
-            match body.get("event"):
-                case "exit":
-                    self._result = CommandResult.of(body)
-                case "error":
-                    raise wire.error_of(body)
-                case "offset":
-                    say("some older output is not kept any more")
+            self._hear(json.loads(payload[1:]))
+
+    def _hear(self, body: dict[str, Any]) -> None:
+        match body.get("event"):
+            case "started":
+                if self._prepares:
+                    self._prepares = False
+                    self._enter_raw()
+                self._window = body.get("stdin_window")
+            case "taken":
+                self._taken = body["bytes"]
+            case "exit":
+                self._result = Ended(body)
+            case "error":
+                raise wire.error_of(body)
+            case "offset":
+                say("some older output is not kept any more")
+            case "truncated":
+                name = "stdout" if body.get("channel") == _STDOUT else "stderr"
+                say(f"{name} is cut off after {body['offset']} bytes (--output)")
+            case "progress" if not self._quiet:
+                say(f"{printable(str(body.get('text')))} …")
+            case "notice" if not self._quiet:
+                tell_once(self._state_dir, [str(body.get("text"))], "agentkernel info")
 
     # -- to the command -------------------------------------------------------------------------
 
@@ -145,10 +184,18 @@ class Console:
         except OSError:
             data = b""
         if data:
+            self._sent += len(data)
             self._outgoing += frames.encode(frames.BINARY, bytes((_STDIN,)) + data)
         else:
             self._stdin = False
             self._control(eof=True)
+
+    def _may_send(self) -> bool:
+        """Of stdin no more is under way than the daemon reads ahead: signals get past it. What is
+        typed before there is a command stays with the terminal."""
+        if len(self._outgoing) >= _AHEAD or (self._terminal and self._prepares):
+            return False
+        return self._window is None or self._sent - self._taken + _CHUNK <= self._window
 
     def _control(self, **body: Any) -> None:
         if self._hears:
@@ -208,8 +255,8 @@ class Console:
                 rows, columns = self._terminal.size()
                 self._control(rows=rows, columns=columns)
             elif number in self._counts:
-                if self._follow:
-                    return INTERRUPTED if number == signal.SIGINT else 128 + number
+                if self._follow or self._prepares:
+                    return 128 + number
                 self._counts[signal.Signals(number)] += 1
                 again = self._counts[signal.Signals(number)] > 1
                 if again and number in (signal.SIGINT, signal.SIGTERM):

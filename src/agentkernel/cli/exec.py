@@ -1,79 +1,45 @@
-"""`agentkernel exec NAME -- CMD` and `attach JOB`: a command of a standing sandbox, as if here.
-
-What this loads is counted (tests/cli/test_imports.py): it runs once for every command.
-"""
+"""`agentkernel exec NAME -- CMD` and `attach JOB`: a command of a standing sandbox, as if here."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
-from typing import Any
 
 from agentkernel.cli.console import Console
 from agentkernel.cli.fields import command_words
+from agentkernel.cli.foreground import (
+    collected,
+    command_fields,
+    fill_standard_descriptors,
+    streamed,
+)
 from agentkernel.cli.notices import tell_version
 from agentkernel.cli.outcome import finish
-from agentkernel.cli.terminal import Terminal
-from agentkernel.client import frames
-from agentkernel.client._sync.transport import CALL_SECONDS, Transport
-from agentkernel.client.results import JobInfo
+from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
 from agentkernel.errors import ConflictError, InvalidInputError
 
-_GRACE_SECONDS = 30.0
-
 
 def main(options: argparse.Namespace) -> int:
-    _fill_standard_descriptors()
+    fill_standard_descriptors()
     words = command_words(options)
     if not words:
         raise InvalidInputError("no command given", hint="agentkernel exec NAME -- CMD ARGS…")
     path = f"/v1/sandboxes/{segment(options.name)}/exec"
     transport = Transport()
+    command = command_fields(options, words)
+    if options.user is not None:
+        command["user"] = options.user
     if options.json:
-        return _to_json(transport, path, _command(options, words))
-    terminal = Terminal.here(options.tty)
-    command = _command(options, words) | {"stdin": sys.stdin is not None}
-    if terminal:
-        command["pty"] = terminal.size()
-        command["env"] = {"TERM": terminal.kind, **dict(options.env)}
-    web = transport.websocket(f"{path}/stream")
-    web.send(frames.TEXT, json.dumps(command).encode(), seconds=CALL_SECONDS)
-    tell_version(transport)
-    console = Console(
-        web.stream.detach(), web.decoder, terminal=terminal, stdin=sys.stdin is not None
-    )
-    ended = console.attend()
+        return collected(transport, path, command)
+    ended = streamed(transport, f"{path}/stream", command, options)
     return ended if isinstance(ended, int) else finish(ended, words[0], options.timeout)
-
-
-def _command(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    command = {
-        "argv": words,
-        "env": dict(options.env),
-        "cwd": options.workdir,
-        "user": options.user,
-        "timeout_seconds": options.timeout,
-    }
-    return {name: value for name, value in command.items() if value is not None}
-
-
-def _to_json(transport: Transport, path: str, command: dict[str, Any]) -> int:
-    if sys.stdin is not None and not os.isatty(0):
-        from binascii import b2a_base64
-
-        command["stdin_b64"] = b2a_base64(sys.stdin.buffer.read(), newline=False).decode()
-    limit = command.get("timeout_seconds")
-    seconds = None if limit is None else limit + _GRACE_SECONDS
-    print(json.dumps(transport.call("POST", path, json=command, seconds=seconds)))
-    return 0
 
 
 def attach(options: argparse.Namespace) -> int:
     """Output of a job from its beginning, live to its end; Ctrl-C leaves it running."""
-    _fill_standard_descriptors()
+    from agentkernel.client.results import JobInfo
+
+    fill_standard_descriptors()
     transport = Transport()
     job = JobInfo.of(transport.call("GET", f"/v1/jobs/{segment(options.job)}"))
     if job.state == "lost":
@@ -85,12 +51,3 @@ def attach(options: argparse.Namespace) -> int:
     if isinstance(ended, int):
         return ended
     return finish(ended, job.argv[0], job.raw.get("timeout_seconds"))
-
-
-def _fill_standard_descriptors() -> None:
-    """A standard descriptor that is closed would be given to the next thing we open."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
 from agentkernel.cli.values import UNLIMITED
+from agentkernel.client.toolchains import host_environment
 from agentkernel.errors import InvalidInputError
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
     """The fields of a SandboxSpec that the options set."""
     unlimited = options.disk == UNLIMITED
     fields = {
-        "image": _image(options.image),
+        "image": None if options.image is None else _image(options.image),
         "profile": options.profile,
         "user": options.user,
-        "toolchains": options.toolchains == "host",
+        "toolchains": None if options.toolchains is None else options.toolchains == "host",
         "nested_userns": options.nested_userns,
         "backend": options.backend,
         "memory_bytes": options.memory,
         "cpus": options.cpus,
         "pids": options.pids,
         "disk_bytes": None if unlimited else options.disk,
-        "unlimited_disk": unlimited,
+        "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
+        "best_effort": options.best_effort,
+        # What only files can say; see `project.apply`.
+        "command_timeout_seconds": getattr(options, "command_timeout", None),
+        "command_output_bytes": getattr(options, "command_output", None),
+        "config": getattr(options, "origin", None),
     }
+    if options.image == "host" and options.toolchains == "host":
+        fields["host_env"] = host_environment()
     return {name: value for name, value in fields.items() if value is not None}
 
 

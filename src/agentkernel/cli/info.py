@@ -8,19 +8,23 @@ import json
 import sys
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.cli import project
 from agentkernel.cli.options import spec_of
 from agentkernel.cli.values import printable
 from agentkernel.kernel.runs import Runs
+from agentkernel.kernel.spec import SandboxSpec
 
 
 def main(options: argparse.Namespace) -> int:
-    sandbox = asyncio.run(_make(options))
+    project.apply(options)
+    spec = spec_of(options)
+    sandbox = asyncio.run(_make(spec))
     if options.json:
         lines = [
             {"what": line.what, "value": line.value, "enforced_by": line.enforced_by}
             for line in sandbox.effective
         ]
-        print(json.dumps({"backend": options.backend, "effective": lines}))
+        print(json.dumps({"backend": spec.backend, "effective": lines}))
         return 0
     width = max(len(line.what) for line in sandbox.effective)
     for line in sandbox.effective:
@@ -29,8 +33,8 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _make(options: argparse.Namespace) -> Sandbox:
+async def _make(spec: SandboxSpec) -> Sandbox:
     async with Runs() as runs:
         return await runs.create(
-            spec_of(options), lambda text: print(f"agentkernel: {text} …", file=sys.stderr)
+            spec, lambda text: print(f"agentkernel: {text} …", file=sys.stderr)
         )

@@ -16,10 +16,7 @@ from agentkernel.client._sync.jobs import Job, find_job
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import JobInfo
-from agentkernel.errors import DaemonTimeoutError, InvalidInputError
-
-# How long to wait for more output when only what is there is wanted.
-_QUIET_SECONDS = 0.3
+from agentkernel.errors import InvalidInputError
 
 
 def main(options: argparse.Namespace) -> int:
@@ -47,6 +44,7 @@ def _start(options: argparse.Namespace, transport: Transport) -> int:
         user=options.user,
         timeout_seconds=options.timeout,
         stdin=options.stdin or None,
+        output_bytes=options.output,
     )
     print(json.dumps(job.info.raw) if options.json else job.id)
     return 0
@@ -88,14 +86,10 @@ def _plain(value: Any) -> str:
 def _logs(options: argparse.Namespace, transport: Transport) -> int:
     """What it wrote so far; with --follow to its end."""
     job: Job = find_job(transport, options.job)
-    running = job.info.state == "running"
-    quiet = None if options.follow or not running else _QUIET_SECONDS
-    with job.output() as output:
+    with job.output(follow=options.follow) as output:
         try:
-            while (chunk := output.read(seconds=quiet)) is not None:
+            for chunk in output:
                 _write(1 if chunk.stream == "stdout" else 2, chunk.data)
-        except DaemonTimeoutError:
-            pass
         except BrokenPipeError:
             return BROKEN_PIPE
     return 0

@@ -7,29 +7,24 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 from agentkernel import __version__
 from agentkernel.cli import verbs
 from agentkernel.cli.outcome import BROKEN_PIPE, INTERRUPTED, OURS
+from agentkernel.cli.parsers import Parser
+from agentkernel.cli.values import duration
 from agentkernel.errors import AgentKernelError
 
-_EXITS = """\
-exit status of run, exec and attach:
-  the command's own   it exited
-  128+n               a signal n ended it (137: also when it ran out of memory)
-  124                 --timeout ended it
-  125                 agentkernel failed; one line on stderr says why
-  126, 127            it could not be started; 127: not found
-"""
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser for all commands; or for the one that `words` begin with, which is faster."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="agentkernel",
-        description="Run untrusted code in a sandbox on this machine.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Runs code that is not trusted in a sandbox on this machine.",
     )
     parser.add_argument("--version", action="version", version=f"agentkernel {__version__}")
     commands = parser.add_subparsers(
@@ -47,12 +42,14 @@ def _add_run(commands: Any) -> None:
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
         "the sandbox. It has no network, and of this machine it sees /usr and the toolchains on "
-        "your PATH, read-only.",
-        epilog=_EXITS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "your PATH, read-only. What the project's agentkernel.toml and your config.toml say holds "
+        "where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
     verbs.add_process_options(run)
+    run.add_argument(
+        "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
+    )
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
@@ -98,10 +95,19 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
 
 
+def _later(name: str) -> Callable[[Any], None]:
+    """Arguments that the fast paths need not load."""
+
+    def add(commands: Any) -> None:
+        getattr(import_module("agentkernel.cli.machine_verbs"), name)(commands)
+
+    return add
+
+
 # What adds its arguments; which module of cli, and what in it, carries it out.
 _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "run": (_add_run, "run", "main"),
-    "exec": (lambda commands: verbs.add_exec(commands, _EXITS), "exec", "main"),
+    "exec": (verbs.add_exec, "exec", "main"),
     "attach": (verbs.add_attach, "exec", "attach"),
     "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
     "job": (verbs.add_job, "jobs", "main"),
@@ -109,6 +115,11 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "setup": (_add_setup, "setup", "main"),
     "serve": (_add_serve, "serve", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
+    "audit": (_later("add_audit"), "audit", "main"),
+    "config": (_later("add_config"), "config", "main"),
+    "trust": (_later("add_trust"), "trust", "main"),
+    "doctor": (_later("add_doctor"), "doctor", "main"),
+    "completion": (_later("add_completion"), "completion", "main"),
 }
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Protocol
 
 from agentkernel.cli.values import printable
 from agentkernel.outcomes import Outcome, signal_name
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 TIMED_OUT = 124
 OURS = 125
@@ -15,25 +18,20 @@ CANT_START = 126
 NOT_FOUND = 127
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
-TERMINATED = 128 + signal.SIGTERM
 
 
-class Ended(Protocol):
-    """What is needed of a command's end; results of both the kernel and the client have it."""
+class Ended:
+    """A command's end, from an `exit` event; the client's own results are heavier to load."""
 
-    @property
-    def outcome(self) -> Outcome: ...
-    @property
-    def exit_code(self) -> int | None: ...
-    @property
-    def signal(self) -> int | None: ...
-    @property
-    def errno(self) -> str | None: ...
-    @property
-    def stage(self) -> str | None: ...
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.outcome = Outcome(body["outcome"])
+        self.exit_code: int | None = body.get("exit_code")
+        self.signal: int | None = body.get("signal")
+        self.errno: str | None = body.get("errno")
+        self.stage: str | None = body.get("stage")
 
 
-def finish(ended: Ended, program: str, timeout: float | None) -> int:
+def finish(ended: Ended, program: str, timeout: float | None, ttl: float | None = None) -> int:
     """The exit code of design: the command's own, or one of ours with a line that says so."""
     name = printable(program)
     match ended.outcome:
@@ -54,7 +52,8 @@ def finish(ended: Ended, program: str, timeout: float | None) -> int:
         case Outcome.NOT_STARTED:
             return _not_started(ended, name)
         case _:
-            say("the sandbox ended before the command did")
+            life = "" if ttl is None else f"; it had {ttl:g} s to live (--ttl)"
+            say(f"the sandbox ended before the command did{life}")
             return OURS
 
 
@@ -68,6 +67,8 @@ def _not_started(ended: Ended, name: str) -> int:
 
 
 def say(text: str, hint: str | None = None) -> None:
-    print(f"agentkernel: {text}", file=sys.stderr)
+    # A terminal that a command has may be raw, where a new line does not begin at the left.
+    end = "\r\n" if sys.stderr.isatty() else "\n"
+    print(f"agentkernel: {text}", file=sys.stderr, end=end)
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print(f"hint: {hint}", file=sys.stderr, end=end)

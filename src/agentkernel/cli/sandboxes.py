@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import tell_once, tell_version
 from agentkernel.cli.outcome import OURS
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.cli.values import printable
@@ -17,9 +18,7 @@ from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
 from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
-
-# How long to wait for another event when only those that are there are wanted.
-_QUIET_SECONDS = 0.3
+from agentkernel.places import state_path
 
 
 def main(options: argparse.Namespace) -> int:
@@ -44,6 +43,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace, transport: Transport) -> int:
+    project.apply(options)
     sandbox = Sandbox.create(
         name=options.name,
         kept=not options.ephemeral,
@@ -56,6 +56,9 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
         transport=transport,
         **spec_fields(options),
     )
+    if not options.json:
+        name = sandbox.name or sandbox.id
+        tell_once(state_path(), sandbox.info.raw.get("notices", ()), f"sandbox info {name}")
     print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
     return 0
 
@@ -86,7 +89,9 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     if options.json:
         print(json.dumps(raw))
         return 0
-    lines = [(key, _plain(value)) for key, value in raw.items() if key not in ("effective",)]
+    apart = ("effective", "notices", "config")  # the lines below say the same
+    lines = [(key, _plain(value)) for key, value in raw.items() if key not in apart]
+    lines += _config_lines(raw.get("config"))
     for line in raw.get("effective", ()):
         by = f"  [{line['enforced_by']}]" if line.get("enforced_by") else ""
         lines.append((line["what"], f"{line['value']}{by}"))
@@ -94,6 +99,23 @@ def _info(options: argparse.Namespace, transport: Transport) -> int:
     for key, value in lines:
         print(f"{printable(key):<{width}}  {printable(value)}")
     return 0
+
+
+def _config_lines(config: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The files it was made from, and what they said."""
+    if config is None:
+        return []
+    lines = [
+        (f"{file['kind']} file", f"{file['path']}  sha256 {file['sha256'][:16]}"
+         + ("" if file["trusted"] else "  (not trusted)"))
+        for file in config["files"]
+    ]  # fmt: skip
+    said = {
+        name: entry["value"]
+        for name, entry in config["values"].items()
+        if entry["from"] in ("project", "user")
+    }
+    return [*lines, ("from files", _plain(said))]
 
 
 def _plain(value: Any) -> str:
@@ -196,9 +218,8 @@ def _gc(options: argparse.Namespace, transport: Transport) -> int:
 
 def _logs(options: argparse.Namespace, transport: Transport) -> int:
     """The sandbox's events. They outlive it, so an id that is gone still has some."""
-    query = {"after": 0, "sandbox": segment(options.name)}
-    quiet = None if options.follow else _QUIET_SECONDS
-    for line in transport.lines("/v1/events", query=query, quiet=quiet):
+    query = {"after": 0, "sandbox": segment(options.name), "follow": options.follow}
+    for line in transport.lines("/v1/events", query=query):
         if not line.startswith("data: "):
             continue
         event = json.loads(line.removeprefix("data: "))
@@ -215,7 +236,9 @@ def _logs(options: argparse.Namespace, transport: Transport) -> int:
 def _cp(options: argparse.Namespace, transport: Transport) -> int:
     from agentkernel.cli.copying import copy
 
-    size = copy(options.source, options.target, transport)
+    if options.json and options.target == "-":
+        raise InvalidInputError("--json and an archive can't both go to stdout")
+    summary = copy(options.source, options.target, transport, user=options.user, quiet=options.json)
     if options.json:
-        print(json.dumps({"bytes": size}))
+        print(json.dumps(summary._asdict()))
     return 0

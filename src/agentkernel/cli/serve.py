@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from agentkernel.backends.local.delegation import enter_own_scope
 from agentkernel.errors import AgentKernelError, HostError, all_error_types
 from agentkernel.kernel.state import state_directory
 
@@ -17,9 +18,11 @@ from agentkernel.kernel.state import state_directory
 def main(options: argparse.Namespace) -> int:
     state_dir = state_directory()
     if options.ready_fd is not None:
+        enter_own_scope(["serve", "--ready-fd", str(options.ready_fd)])
         return _child(state_dir, options.ready_fd)
     if not options.foreground:
         return _start(state_dir)
+    enter_own_scope(["serve", "--foreground"])
     from agentkernel.server import daemon
 
     daemon.run(state_dir, ready=lambda: _say_ready(state_dir, os.getpid()))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-from typing import Literal
+import time
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\Z", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from agentkernel.quantities import parse_duration, parse_size
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Literal
+
 UNLIMITED: Literal["unlimited"] = "unlimited"
 
 
 def size_value(text: str) -> int:
     """`512M`, `2GiB`, `1048576`: bytes, by powers of 1024."""
-    match = _SIZE.match(text.strip())
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 512M or 2G")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+    try:
+        return parse_size(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
 
 
 def size_or_unlimited(text: str) -> int | Literal["unlimited"]:
@@ -28,10 +29,32 @@ def size_or_unlimited(text: str) -> int | Literal["unlimited"]:
 
 def duration(text: str) -> float:
     """`30`, `1.5s`, `5m`: seconds."""
-    match = _TIME.match(text.strip())
-    if not match or float(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 30, 90s or 5m")
-    return float(match[1]) * _SECONDS[match[2].lower()]
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def moment(text: str) -> float:
+    """`2h` (ago) or `2026-01-31T12:00` (here): a time in Unix seconds."""
+    try:
+        return time.time() - parse_duration(text)
+    except ValueError:
+        pass
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2h or 2026-01-31T12:00"
+        ) from None
+
+
+def count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
 
 
 def environment_entry(text: str) -> tuple[str, str]:
@@ -54,4 +77,4 @@ def label_entry(text: str) -> tuple[str, str]:
 
 def printable(text: str) -> str:
     """No control character of a guest's (or a file name's) making reaches the terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

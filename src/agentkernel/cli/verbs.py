@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from agentkernel.cli.values import (
     duration,
@@ -12,6 +11,10 @@ from agentkernel.cli.values import (
     size_or_unlimited,
     size_value,
 )
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
 
 STATES = ("creating", "running", "stopped", "removing", "error")
 
@@ -31,13 +34,11 @@ def _verb(verbs: Any, name: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_exec(commands: Any, exits: str) -> None:
+def add_exec(commands: Any) -> None:
     run = commands.add_parser(
         "exec",
         help="run a command in a sandbox that is there",
         description="Runs CMD in the sandbox NAME (or id), with this terminal's input and output.",
-        epilog=exits,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_process_options(run)
     run.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
@@ -73,8 +74,9 @@ def add_sandbox(commands: Any) -> None:
         help="how long it may have no call, command or job",
     )  # fmt: skip
     ends = ("stop", "remove")
-    life.add_argument("--on-ttl", choices=ends, help="what then becomes of it (default: stop)")
-    life.add_argument("--on-idle", choices=ends, help="what then becomes of it (default: stop)")
+    default = "(default: stop; remove if it is ephemeral)"
+    life.add_argument("--on-ttl", choices=ends, help=f"what then becomes of it {default}")
+    life.add_argument("--on-idle", choices=ends, help=f"what then becomes of it {default}")
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
     create.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -96,9 +98,19 @@ def add_sandbox(commands: Any) -> None:
     extend = _verb(verbs, "extend", "begin a sandbox's time to live anew")
     _one(extend)
     extend.add_argument("ttl", type=duration, metavar="TIME", help="from now, such as 30m or 2h")
-    copy = _verb(verbs, "cp", "copy a file into a sandbox or out of it")
-    copy.add_argument("source", metavar="SOURCE", help="NAME:/path, or a file here")
-    copy.add_argument("target", metavar="TARGET", help="NAME:/path, or a file here")
+    copy = _verb(verbs, "cp", "copy a file or a directory into a sandbox or out of it")
+    copy.description = (
+        "Copies a file or a directory into a sandbox or out of it. A directory that is there takes "
+        "the source in, under its name; one that is not is made, and is the copy. DIR/. stands for "
+        "what is in DIR. Modes, times and links are kept. Inside, everything belongs to --user; "
+        "here to you, less your umask and without setuid bits, and links that lead out of the "
+        "directory are left out. An archive has the sandbox's ids and all links. Each file appears "
+        "whole or not at all; after a failure those that were whole stay."
+    )
+    copy.add_argument("--user", help="with whose rights inside (default: the sandbox's user)")
+    what = "NAME:/path, a path here, or - for a tar archive"
+    copy.add_argument("source", metavar="SOURCE", help=f"{what} (stdin); DIR/. is what is in DIR")
+    copy.add_argument("target", metavar="TARGET", help=f"{what} (stdout)")
     logs = _verb(verbs, "logs", "show what happened to a sandbox")
     logs.add_argument("-f", "--follow", action="store_true", help="wait for more")
     _one(logs)
@@ -125,7 +137,10 @@ def add_job(commands: Any) -> None:
     )
     logs.add_argument("-f", "--follow", action="store_true", help="to its end")
     logs.add_argument("job", metavar="JOB")
-    _add_attach_options(verbs.add_parser("attach", help="as `agentkernel attach`"))
+    attach = verbs.add_parser(
+        "attach", help="as `agentkernel attach`", description="As `agentkernel attach`."
+    )
+    _add_attach_options(attach)
     kill = _verb(verbs, "kill", "end a job with all it started")
     kill.add_argument("-s", "--signal", help="only send this signal, such as TERM")
     kill.add_argument("job", metavar="JOB")
@@ -157,20 +172,20 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
 def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
-        "--backend", default="native", metavar="NAME",
+        "--backend", metavar="NAME",
         help="the engine: native (default); `setup --check` tells which work here",
     )  # fmt: skip
     group.add_argument(
-        "--image", default="host", metavar="IMAGE",
+        "--image", metavar="IMAGE",
         help="`host` (this machine's programs, the default) or a directory with a root file system",
     )  # fmt: skip
     group.add_argument(
-        "--profile", default="moderate", choices=("permissive", "moderate", "restrictive"),
+        "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", default="root", help="root (default), user, or a number")
+    group.add_argument("--user", help="root (default), user, or a number")
     group.add_argument(
-        "--toolchains", default="host", choices=("host", "none"),
+        "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
     )  # fmt: skip
     group.add_argument("--memory", type=size_value, metavar="SIZE", help="such as 512M or 2G")
@@ -178,12 +193,26 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--pids", type=int, metavar="N", help="most processes and threads")
     group.add_argument(
         "--disk", type=size_or_unlimited, metavar="SIZE",
-        help="most bytes of files, which are in memory then; `unlimited`: files are on disk",
+        help="most bytes of files, in memory, or in an image file if they are kept; "
+        "`unlimited`: on disk, without a bound",
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
     group.add_argument(
-        "--nested-userns", action="store_true", help="let the sandbox make user namespaces (weaker)"
-    )
+        "--best-effort", action="store_true", default=None,
+        help="make it also if a limit asked for can't be enforced here; `info` says which",
+    )  # fmt: skip
+    group.add_argument(
+        "--nested-userns", action="store_true", default=None,
+        help="let the sandbox make user namespaces (weaker)",
+    )  # fmt: skip
+    add_config_option(parser)
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", metavar="FILE",
+        help="the project's file (default: agentkernel.toml here or above); `none`: no such file",
+    )  # fmt: skip
 
 
 def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) -> None:
@@ -194,6 +223,12 @@ def add_process_options(parser: argparse.ArgumentParser, *, tty: bool = True) ->
     )  # fmt: skip
     group.add_argument("-w", "--workdir", metavar="DIR", help="working directory inside")
     group.add_argument("--timeout", type=duration, metavar="TIME", help="such as 30, 90s, 5m")
+    group.add_argument(
+        "--output", type=size_value, metavar="SIZE",
+        help="most that is delivered of each of stdout and stderr; the rest is counted (default: "
+        "all, with --json what the profile says)" if tty else
+        "most that is kept of each of stdout and stderr, the newest (default: 64M)",
+    )  # fmt: skip
     if not tty:
         return
     choice = group.add_mutually_exclusive_group()

@@ -18,14 +18,46 @@ from typing import Any, TypeVar
 from agentkernel.client.daemon import Daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
 
-__all__ = ["AsyncLock", "AsyncStream", "in_thread"]
+__all__ = ["AsyncLock", "AsyncStream", "AsyncTurns", "in_thread"]
 
 _CHUNK = 1 << 16
 T = TypeVar("T")
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    return await asyncio.to_thread(function, *arguments)
+    """A caller that is cancelled waits for the thread: nothing goes on behind its back."""
+    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait((future,))
+        raise
+
+
+class AsyncTurns:
+    """Something that only one may do at a time and that serves all who wait for it."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def take(self, deadline: float | None) -> bool:
+        """True: it is the caller's, who gives it back. False: somebody else was done meanwhile."""
+        if not self._taken:
+            self._taken = True
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        async with _until(deadline):
+            await future
+        return False
+
+    def give_back(self) -> None:
+        self._taken = False
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 class AsyncStream:

@@ -10,7 +10,10 @@ from agentkernel.outcomes import Outcome, signal_name
 
 
 class CommandResult(NamedTuple):
-    """How a command ended. `exit_code` is None unless it exited: none is ever invented."""
+    """How a command ended. `exit_code` is None unless it exited: none is ever invented.
+
+    What it used is None where nobody could count it. `output_bytes` is all that it wrote.
+    """
 
     outcome: Outcome
     exit_code: int | None
@@ -21,8 +24,10 @@ class CommandResult(NamedTuple):
     dropped_bytes: int
     errno: str | None
     stage: str | None
-    cpu_seconds: float
-    peak_memory_bytes: int
+    cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    disk_written_bytes: int | None
+    output_bytes: int | None
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> CommandResult:
@@ -38,8 +43,10 @@ class CommandResult(NamedTuple):
             dropped_bytes=body.get("dropped_bytes") or 0,
             errno=body.get("errno"),
             stage=body.get("stage"),
-            cpu_seconds=usage.get("cpu_seconds") or 0.0,
-            peak_memory_bytes=usage.get("peak_memory_bytes") or 0,
+            cpu_seconds=usage.get("cpu_seconds"),
+            peak_memory_bytes=usage.get("peak_memory_bytes"),
+            disk_written_bytes=usage.get("disk_written_bytes"),
+            output_bytes=usage.get("output_bytes"),
         )
 
     @property
@@ -90,7 +97,11 @@ class Chunk(NamedTuple):
 
 
 class SandboxInfo(NamedTuple):
-    """A sandbox as the daemon sees it; `raw` is the whole answer."""
+    """A sandbox as the daemon sees it; `raw` is the whole answer.
+
+    `notices` are sentences about limits it should have and has not. `usage` is there once asked for
+    by `connect` or `refresh`: what it used since it was started last.
+    """
 
     id: str
     name: str | None
@@ -100,6 +111,8 @@ class SandboxInfo(NamedTuple):
     created_at: float
     expires_at: float | None
     error: str | None
+    notices: list[str]
+    usage: dict[str, Any] | None
     raw: dict[str, Any]
 
     @classmethod
@@ -113,6 +126,8 @@ class SandboxInfo(NamedTuple):
             created_at=body.get("created_at", 0.0),
             expires_at=body.get("expires_at"),
             error=body.get("error"),
+            notices=body.get("notices") or [],
+            usage=body.get("usage"),
             raw=body,
         )
 
@@ -171,6 +186,22 @@ class Entry(NamedTuple):
             mtime=body["mtime_ms"] / 1000,
             target=_name(body, "target"),
         )
+
+
+class Change(NamedTuple):
+    """Something happened to `path`, relative to what is watched ("": to that itself).
+
+    `kind` is `ready` (the first: what happens after it is told), create, modify, remove, move (then
+    `to` is where), or `overflow`: changes were lost, look for yourself.
+    """
+
+    kind: str
+    path: str
+    to: str | None
+
+    @classmethod
+    def of(cls, kind: str, body: Mapping[str, Any]) -> Change:
+        return cls(kind, _name(body, "path") or "", _name(body, "to"))
 
 
 def _name(body: Mapping[str, Any], key: str) -> str | None:

@@ -6,21 +6,54 @@ import contextlib
 import select
 import socket
 import time
+from _thread import allocate_lock as Lock
 from collections.abc import Callable
-from threading import Lock
-from typing import Any, TypeVar
 
 from agentkernel.client.daemon import Daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
 
-__all__ = ["Lock", "Stream", "in_thread"]
+__all__ = ["Lock", "Stream", "Turns", "in_thread"]
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _CHUNK = 1 << 16
-T = TypeVar("T")
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return function(*arguments)
+
+
+class Turns:
+    """Something that only one may do at a time and that serves all who wait for it."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._given_back = 0
+        from threading import Condition
+
+        self._changed = Condition()
+
+    def take(self, deadline: float | None) -> bool:
+        """True: it is the caller's, who gives it back. False: somebody else was done meanwhile."""
+        with self._changed:
+            if not self._taken:
+                self._taken = True
+                return True
+            before = self._given_back
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._changed.wait_for(lambda: self._given_back != before, timeout):
+                raise _late()
+            return False
+
+    def give_back(self) -> None:
+        with self._changed:
+            self._taken = False
+            self._given_back += 1
+            self._changed.notify_all()
 
 
 class Stream:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
 
 from agentkernel.errors import AgentKernelError, DaemonError, NotFoundError, all_error_types
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 MAX_HEAD = 64 << 10
 MAX_CHUNK_LINE = 1 << 10
@@ -16,11 +20,12 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-class Head(NamedTuple):
+class Head:
     """Status and headers of an answer; header names are in lower case."""
 
-    status: int
-    headers: dict[str, str]
+    def __init__(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        self.headers = headers
 
     @property
     def keeps_alive(self) -> bool:
@@ -75,12 +80,25 @@ def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
+def _client() -> str:
+    """What the audit log calls us: the command line is a user of this package like any other."""
+    return "agentkernel-cli" if "agentkernel.cli.main" in sys.modules else "agentkernel-sdk"
+
+
 def request(
-    method: str, where: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    method: str,
+    where: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    *,
+    chunked: bool = False,
 ) -> bytes:
-    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel"]
+    """With `chunked` the body follows, in chunks."""
+    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel", f"User-Agent: {_client()}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    if body is not None or method in ("POST", "PUT"):
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+    elif body is not None or method in ("POST", "PUT"):
         lines.append(f"Content-Length: {len(body or b'')}")
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a line break in a header")
@@ -101,6 +119,10 @@ def parse_head(data: bytes) -> Head:
             raise broken("a header without a colon")
         headers[name.strip().lower()] = value.strip()
     return Head(int(status), headers)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def chunk_size(line: bytes) -> int:

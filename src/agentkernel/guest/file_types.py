@@ -6,7 +6,6 @@ GuestProtocolError, and nothing here holds more than one record.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Final
@@ -15,28 +14,26 @@ import msgspec
 
 from agentkernel.errors import GuestProtocolError
 from agentkernel.guest import protocol
+from agentkernel.trees.entries import (
+    NAME_MAX,
+    PATH_MAX,
+    FileType,
+    Part,
+    TreeEntry,
+    is_clean,
+    to_bytes,
+    to_text,
+)
 
 RECORD_MAX: Final = 1 << 16
-PATH_MAX: Final = 4096
-NAME_MAX: Final = 255
 _COUNT_MAX: Final = (1 << 63) - 1
 _encode = msgspec.msgpack.Encoder().encode
-
-
-class FileType(StrEnum):
-    FILE = "file"
-    DIRECTORY = "dir"
-    LINK = "link"
-    FIFO = "fifo"
-    SOCKET = "socket"
-    CHARACTER_DEVICE = "char"
-    BLOCK_DEVICE = "block"
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One file of the sandbox. Names that are not UTF-8 hold surrogates, as in the os module.
 
-    `name` is the last component; in a tree it is the path relative to the tree's root.
+    `name` is the last component.
     """
 
     name: str
@@ -66,23 +63,6 @@ class Change(msgspec.Struct, frozen=True):
     kind: ChangeKind
     path: str = ""
     to: str | None = None
-
-
-class TreeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """`skipped`: neither files nor directories nor links. `refused_links`: they led outside."""
-
-    files: int
-    bytes: int
-    skipped: int = 0
-    refused_links: int = 0
-
-
-def to_bytes(path: str) -> bytes:
-    return path.encode("utf-8", "surrogateescape")
-
-
-def to_text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
 
 
 def count(body: dict[str, Any], key: str, maximum: int = _COUNT_MAX) -> int:
@@ -131,18 +111,26 @@ def parse_named_entry(body: dict[str, Any]) -> FileEntry:
     return parse_entry(body, name)
 
 
-def parse_tree_entry(body: dict[str, Any]) -> FileEntry:
+def parse_tree_entry(body: dict[str, Any]) -> TreeEntry:
     """An entry of a tree: relative, every component a name, of a type that a tree can have."""
     path = text(body, "path", PATH_MAX - 1)
-    for part in path.split("/"):
-        if part in ("", ".", "..") or len(to_bytes(part)) > NAME_MAX:
-            raise GuestProtocolError("agentd sent a path that leads out of its tree")
+    if not is_clean(path):
+        raise GuestProtocolError("agentd sent a path that leads out of its tree")
     entry = parse_entry(body, path)
     if entry.type not in (FileType.FILE, FileType.DIRECTORY, FileType.LINK):
         raise GuestProtocolError("agentd sent a tree with a special file")
     if entry.type is FileType.LINK and not entry.target:
         raise GuestProtocolError("agentd sent a link without a target")
-    return entry
+    return TreeEntry(
+        path,
+        entry.type,
+        size=entry.size if entry.type is FileType.FILE else 0,
+        mode=entry.mode,
+        mtime_ms=entry.mtime_ms,
+        uid=entry.uid,
+        gid=entry.gid,
+        target=entry.target or "",
+    )
 
 
 def parse_change(body: dict[str, Any]) -> Change:
@@ -161,11 +149,21 @@ def record(body: dict[str, Any]) -> bytes:
     return len(payload).to_bytes(4, "little") + payload
 
 
-def tree_record(path: bytes, status: os.stat_result, kind: FileType, **more: Any) -> bytes:
-    """The record that a local file has in an upload. Ids stay behind: they are not the guest's."""
-    mtime_ms = max(0, status.st_mtime_ns // 1_000_000)
-    body = {"path": path, "type": kind.value, "mode": status.st_mode & 0o777, "mtime_ms": mtime_ms}
-    return record(body | more)
+def tree_bytes(part: Part) -> bytes:
+    """A part of a tree as it goes to the guest. Ids stay behind: they are not the guest's."""
+    if isinstance(part, bytes):
+        return part
+    body: dict[str, Any] = {
+        "path": to_bytes(part.path),
+        "type": part.type.value,
+        "mode": part.mode & 0o777,
+        "mtime_ms": part.mtime_ms,
+    }
+    if part.type is FileType.FILE:
+        body["size"] = part.size
+    elif part.type is FileType.LINK:
+        body["target"] = to_bytes(part.target)
+    return record(body)
 
 
 class RecordReader:
@@ -181,7 +179,7 @@ class RecordReader:
         while (body := self._take()) is not None:
             yield body
 
-    def tree(self, data: bytes) -> Iterator[FileEntry | bytes]:
+    def tree(self, data: bytes) -> Iterator[Part]:
         """The same of a tree: entries, each file followed by the pieces of its content."""
         self._buffer += data
         while self._buffer:

@@ -32,27 +32,33 @@ from agentkernel.errors import (
     GuestProtocolError,
     InvalidInputError,
 )
-from agentkernel.guest import file_types
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath, file_errors
 from agentkernel.guest.file_types import (
     Change,
     FileEntry,
     RecordReader,
-    TreeSummary,
     count,
     flag,
     parse_change,
     parse_entry,
     parse_named_entry,
+    tree_bytes,
+)
+from agentkernel.trees.entries import (
+    DEFAULT_TREE_BYTES,
+    DEFAULT_TREE_FILES,
+    Part,
+    TreeCount,
+    TreeEntry,
+    TreeSummary,
+    in_chunks,
     to_bytes,
 )
-from agentkernel.guest.local_trees import TreePacker, TreeUnpacker, too_large
+from agentkernel.trees.local import TreePacker, TreeUnpacker
 
 DEFAULT_READ_BYTES: Final = 64 << 20
 DEFAULT_LIST_ENTRIES: Final = 100_000
-DEFAULT_TREE_BYTES: Final = 4 << 30
-DEFAULT_TREE_FILES: Final = 1_000_000
 _PAGE: Final = 1000
 
 Entries = list[FileEntry]  # the class below has a method of the type's name
@@ -245,28 +251,26 @@ class GuestFiles:
         *,
         limit_bytes: int = DEFAULT_TREE_BYTES,
         limit_files: int = DEFAULT_TREE_FILES,
-    ) -> AsyncGenerator[FileEntry | bytes | TreeSummary, None]:
+    ) -> AsyncGenerator[Part | TreeSummary, None]:
         """Everything below a directory, ordered: each entry, a file's content in pieces after it.
 
         Names are relative paths that stay below the root; links are not followed. The last item
         is the summary.
         """
         reader = RecordReader()
-        files = size = 0
-        arguments = {"limit_bytes": limit_bytes, "limit_files": limit_files}
-        async with self._open("tree.read", path, **arguments) as call:
+        limits = {"limit_bytes": limit_bytes, "limit_files": limit_files}
+        ours = TreeCount(**limits)
+        async with self._open("tree.read", path, **limits) as call:
             async for piece in call.output():
                 for part in reader.tree(piece):
-                    if isinstance(part, FileEntry):
-                        files += 1
-                        size += part.size if part.type is file_types.FileType.FILE else 0
-                        if files > limit_files or size > limit_bytes:
-                            raise too_large(f"{limit_files} files or {limit_bytes} bytes")
+                    if isinstance(part, TreeEntry):
+                        ours.add(part.size)
                     yield part
             reader.finish()
-            if (files, size) != (count(call.result, "files"), count(call.result, "bytes")):
+            theirs = count(call.result, "files"), count(call.result, "bytes")
+            if (ours.files, ours.bytes) != theirs:
                 raise GuestProtocolError("agentd lost a part of a tree")
-            yield TreeSummary(files=files, bytes=size, skipped=count(call.result, "skipped"))
+            yield TreeSummary(ours.files, ours.bytes, skipped=count(call.result, "skipped"))
 
     async def download_tree(
         self,
@@ -295,6 +299,7 @@ class GuestFiles:
                 async for piece in call.output():
                     await _in_thread(unpack, piece)
                 reader.finish()
+                unpacker.finish()
                 return unpacker.summary(count(call.result, "skipped"))
         finally:
             unpacker.close()
@@ -313,7 +318,8 @@ class GuestFiles:
         """
         limits = {"limit_bytes": limit_bytes, "limit_files": limit_files}
         packer = TreePacker(local_dir, **limits)
-        summary = await self.tree_write(path, _in_threads(packer.chunks()), **limits)
+        chunks = in_chunks(map(tree_bytes, packer.parts()))
+        summary = await self.tree_write(path, _in_threads(chunks), **limits)
         ours = packer.summary
         if (summary.files, summary.bytes) != (ours.files, ours.bytes):
             raise GuestProtocolError("agentd lost a part of a tree")
@@ -333,7 +339,7 @@ class GuestFiles:
             async for piece in data:
                 await call.send(piece)
             body = await call.finish()
-            return TreeSummary(files=count(body, "files"), bytes=count(body, "bytes"))
+            return TreeSummary(count(body, "files"), count(body, "bytes"))
 
     # -- the channel ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,12 +18,23 @@ _REPORTED = frozenset({Outcome.EXITED, Outcome.SIGNALED, Outcome.TIMEOUT, Outcom
 
 
 class Usage(msgspec.Struct, frozen=True):
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    """What a command used, with all it started that had ended by then. None: nobody counted it.
+
+    `peak_memory_bytes` is of the largest of its processes. `disk_written_bytes` leaves out files in
+    memory. `output_bytes`: what it wrote to stdout and stderr.
+    """
+
+    cpu_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    disk_written_bytes: int | None = None
+    output_bytes: int | None = None
 
 
 class ExitStatus(msgspec.Struct, frozen=True):
-    """The end of a process, as agentd reported it and we checked it."""
+    """The end of a process, as agentd reported it and we checked it.
+
+    `full`: file systems of the sandbox that had no room when it ended.
+    """
 
     outcome: Outcome
     exit_code: int | None = None
@@ -32,6 +43,7 @@ class ExitStatus(msgspec.Struct, frozen=True):
     stage: str | None = None
     dropped_bytes: int = 0
     usage: Usage = Usage()
+    full: str | None = None
 
 
 class Chunk(NamedTuple):
@@ -43,7 +55,8 @@ class Chunk(NamedTuple):
 
 
 class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `exec` may be told. `env` is the whole environment of the process."""
+    """What `exec` may be told. `env` is the whole environment of the process; `output_bytes` is how
+    much of each of its streams is kept for a job, the newest: agentd's own measure if None."""
 
     env: dict[str, str] = {}
     cwd: str | None = None
@@ -52,6 +65,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     pty: tuple[int, int] | None = None
     timeout_seconds: float | None = None
     job: bool = False
+    output_bytes: int | None = None
 
 
 class GuestProcess:
@@ -91,6 +105,8 @@ class GuestProcess:
             "stdin": options.stdin or options.pty is not None,
             "job": options.job,
         }
+        if options.output_bytes is not None:
+            request["spool"] = options.output_bytes
         if options.cwd is not None:
             request["cwd"] = options.cwd
         if options.user is not None:
@@ -100,6 +116,16 @@ class GuestProcess:
         if options.timeout_seconds is not None:
             request["timeout_ms"] = max(1, round(options.timeout_seconds * 1000))
         return cls(channel.open("exec", **request), id)
+
+    @property
+    def output_bytes(self) -> int:
+        """All that it wrote so far, as far as it was read here."""
+        return sum(self._offsets.values())
+
+    @property
+    def offsets(self) -> Mapping[Channel, int]:
+        """Where the output that comes next begins."""
+        return self._offsets
 
     async def output(self) -> Chunk | None:
         """The next bytes of stdout or stderr; None at the end, when `status` is set.
@@ -139,11 +165,11 @@ class GuestProcess:
             self.pid = pid
         if body.get("ev") == "attached":
             self._offsets = {
-                Channel.STDOUT: _count(body, "out"),
-                Channel.STDERR: _count(body, "err"),
+                Channel.STDOUT: count(body, "out"),
+                Channel.STDERR: count(body, "err"),
             }
         elif body.get("ev") == "dropped" and body.get("ch") in (1, 2):
-            self._offsets[Channel(body["ch"])] = _count(body, "offset")
+            self._offsets[Channel(body["ch"])] = count(body, "offset")
 
     async def write(self, data: bytes) -> None:
         await self._stream.send(data)
@@ -190,12 +216,29 @@ def exit_status(end: End) -> ExitStatus:
         signal=number if outcome is Outcome.SIGNALED else None,
         errno=_word(body.get("errno")),
         stage=_word(body.get("stage")),
-        dropped_bytes=_count(body, "out_dropped") + _count(body, "err_dropped"),
-        usage=Usage(_count(body, "cpu_us") / 1e6, _count(body, "max_rss_kb") * 1024),
+        dropped_bytes=count(body, "out_dropped") + count(body, "err_dropped"),
+        usage=_usage(body),
+        full=_word(body.get("full")),
     )
 
 
-def _count(body: dict[str, Any], key: str) -> int:
+def _usage(body: dict[str, Any]) -> Usage:
+    spent, peak = _known(body, "cpu_us"), _known(body, "max_rss_kb")
+    written, out, err = (_known(body, key) for key in ("written_kb", "out", "err"))
+    return Usage(
+        cpu_seconds=None if spent is None else spent / 1e6,
+        peak_memory_bytes=None if peak is None else peak * 1024,
+        disk_written_bytes=None if written is None else written * 1024,
+        output_bytes=None if out is None or err is None else out + err,
+    )
+
+
+def _known(body: dict[str, Any], key: str) -> int | None:
+    value = body.get(key)
+    return value if type(value) is int and 0 <= value < 1 << 50 else None
+
+
+def count(body: dict[str, Any], key: str) -> int:
     value = body.get(key, 0)
     return value if isinstance(value, int) and value >= 0 else 0
 

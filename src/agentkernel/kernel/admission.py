@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+from agentkernel.config.finding import user_file
 from agentkernel.errors import ResourceExhaustedError
 
 
@@ -14,18 +16,33 @@ class Admission:
     max_sandboxes: int = 1000
     memory_floor_bytes: int = 256 << 20
 
+    @classmethod
+    def of_user(cls) -> Admission:
+        """As the user's config.toml says under [daemon]. Raises for a file that is wrong."""
+        path = user_file()
+        if not os.path.lexists(path):
+            return cls()
+        from agentkernel.config.reading import read_file
+
+        values = read_file(path, "user").values
+        return cls(
+            max_sandboxes=values.get("daemon.max_sandboxes", cls.max_sandboxes),
+            memory_floor_bytes=values.get("daemon.memory_floor", cls.memory_floor_bytes),
+        )
+
     def check(self, running: int) -> None:
         if running >= self.max_sandboxes:
             raise ResourceExhaustedError(
                 f"{running} sandboxes exist, which is the most there may be",
-                hint="remove some, or raise max_sandboxes",
+                hint="remove some, or `agentkernel config set daemon.max_sandboxes N` and "
+                "`agentkernel daemon restart`",
             )
         available = available_memory()
         if available is not None and available < self.memory_floor_bytes:
             raise ResourceExhaustedError(
                 f"only {available >> 20} MiB of memory are available, and "
                 f"{self.memory_floor_bytes >> 20} MiB must stay free",
-                hint="stop sandboxes or other programs",
+                hint="stop sandboxes or other programs, or lower daemon.memory_floor",
             )
 
 

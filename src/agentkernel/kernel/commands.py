@@ -58,13 +58,16 @@ async def run_command(
     options: ProcessOptions | None = None,
     *,
     stdin: bytes = b"",
-    output_bytes: int = 16 << 20,
+    output_bytes: int | None = None,
 ) -> ExecResult:
-    """Runs a command to its end and keeps at most `output_bytes` of each of its streams.
+    """Runs a command to its end and keeps at most `output_bytes` of each of its streams; as many as
+    the sandbox's profile says, if none is given.
 
     A sandbox that goes away meanwhile is the outcome `lost`, not an exception.
     """
     options = msgspec.structs.replace(options or ProcessOptions(), stdin=bool(stdin))
+    if output_bytes is None:
+        output_bytes = sandbox.blueprint.limits.output_bytes
     process = start_command(sandbox, argv, options)
     feeder = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     try:

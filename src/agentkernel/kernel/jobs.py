@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
 from agentkernel.guest.channel import End
 from agentkernel.guest.processes import (
@@ -20,12 +22,14 @@ from agentkernel.guest.processes import (
     GuestProcess,
     Outcome,
     ProcessOptions,
+    count,
     exit_status,
 )
+from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import judge, start_command
 from agentkernel.kernel.live import Live
-from agentkernel.kernel.store import JobRecord, SandboxRecord, Store
+from agentkernel.kernel.store import JobRecord, NewEvent, SandboxRecord, Store
 
 Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 
@@ -33,10 +37,12 @@ Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 class Jobs:
     """The jobs of all sandboxes of a kernel."""
 
-    def __init__(self, store: Store, find: Find) -> None:
+    def __init__(self, store: Store, find: Find, trail: Trail) -> None:
         self._store = store
         self._find = find
+        self.trail = trail
 
+    @audited("job.start")
     async def start(
         self,
         sandbox: str,
@@ -82,6 +88,7 @@ class Jobs:
         await self.refresh(live)
         return await self._store.get_job(id)
 
+    @audited("job.attach", "job")
     @contextlib.asynccontextmanager
     async def attach(
         self, id: str, *, owner: str | None = None, stdout_offset: int = 0, stderr_offset: int = 0
@@ -101,11 +108,23 @@ class Jobs:
             finally:
                 process.release()
                 if process.status is not None:
-                    await self._end(live, id, judge(sandbox, process.status))
+                    await self._ended(live, sandbox, id, process.status)
 
+    async def written(self, id: str, *, owner: str | None = None) -> dict[Channel, int] | None:
+        """How much of stdout and stderr a running job has written; None if it has ended."""
+        job = await self._store.get_job(id)
+        _, live = await self._find(job.sandbox_id, owner)
+        with live.used() as sandbox:
+            entry = (await _processes(sandbox)).get(id)
+        if entry is None or not entry.get("running"):
+            return None
+        return {Channel.STDOUT: count(entry, "out"), Channel.STDERR: count(entry, "err")}
+
+    @audited("job.signal", "job")
     async def signal(self, id: str, number: int, *, owner: str | None = None) -> None:
         await self._call(id, owner, "signal", signal=number)
 
+    @audited("job.kill", "job")
     async def kill(self, id: str, *, owner: str | None = None) -> None:
         """The whole tree, whatever it did to hide."""
         await self._call(id, owner, "signal", kill=True)
@@ -130,14 +149,9 @@ class Jobs:
         if not rows:
             return
         try:
-            answer = await sandbox.channel.call("list")
+            found = await _processes(sandbox)
         except SandboxUnavailableError:
             return
-        found = {
-            entry["id"]: entry
-            for entry in answer.get("procs", ())
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-        }
         for row in rows:
             entry = found.get(row.id)
             if entry is None:
@@ -145,16 +159,55 @@ class Jobs:
                 # agentd would know it.
                 await self._end(live, row.id, ExitStatus(outcome=Outcome.NOT_STARTED))
             elif not entry.get("running"):
-                await self._end(live, row.id, judge(sandbox, exit_status(End(entry))))
+                await self._ended(live, sandbox, row.id, exit_status(End(entry)))
+
+    async def outcome(self, job: JobRecord) -> ExitStatus:
+        """How a job ended, as judged when its end was seen first; `lost` if nobody knows."""
+        with contextlib.suppress(NotFoundError):
+            _, live = await self._find(job.sandbox_id, None)
+            if judged := live.judged.get(job.id):
+                return judged
+            if status := (await self._store.get_job(job.id)).status:
+                return msgspec.convert(status, ExitStatus)
+        return ExitStatus(outcome=Outcome.LOST)
+
+    async def _ended(self, live: Live, sandbox: Sandbox, id: str, status: ExitStatus) -> None:
+        """Judged once: why the kernel killed is only told to whoever asks first."""
+        if id in live.judged or id not in live.running_jobs:
+            return
+        live.judged[id] = judge(sandbox, status)
+        try:
+            await self._end(live, id, live.judged[id])
+            self._store.post_events(live.meter.events(sandbox, status))
+        finally:
+            del live.judged[id]
 
     async def _end(self, live: Live, id: str, status: ExitStatus) -> None:
         live.running_jobs.discard(id)
         live.touch()
+        ended = msgspec.to_builtins(status)
+        shown = ("outcome", "exit_code", "signal", "usage")
+        event = NewEvent(
+            kind="job.ended",
+            sandbox_id=live.id,
+            body={"job": id, **{name: ended[name] for name in shown}},
+        )
         with contextlib.suppress(NotFoundError, ConflictError):
             await self._store.update_job(
                 id,
                 expect_state="running",
                 state="ended",
-                status=msgspec.to_builtins(status),
+                status=ended,
                 ended_at=time.time(),
+                events=[event],
             )
+
+
+async def _processes(sandbox: Sandbox) -> dict[str, dict[str, Any]]:
+    """What agentd knows of, by id."""
+    answer = await sandbox.channel.call("list")
+    return {
+        entry["id"]: entry
+        for entry in answer.get("procs", ())
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    }

@@ -23,13 +23,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentkernel.backends.base import Blueprint, EffectiveLine, Progress
+from agentkernel.audit.log import Retention
+from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.auditing import AuditedFiles, open_trail
 from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.reaper import Reaper
@@ -48,6 +52,7 @@ from agentkernel.kernel.store import (
 )
 
 LOCAL_OWNER = "local"
+OUTPUT_BYTES = 16 << 20
 AtEnd = Literal["stop", "remove"]
 
 
@@ -55,12 +60,18 @@ class Kernel:
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
-        self, state_dir: Path | None = None, *, admission: Admission | None = None
+        self,
+        state_dir: Path | None = None,
+        *,
+        admission: Admission | None = None,
+        audit: Retention | None = None,
     ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
+        self._audit = audit
+        self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
@@ -69,15 +80,21 @@ class Kernel:
     async def __aenter__(self) -> Kernel:
         self._lock.acquire()
         try:
-            self._store = await Store.open(self.state_dir / "state.db")
+            self.trail = open_trail(self.state_dir, self._audit)
         except BaseException:
             self._lock.release()
             raise
-        self.jobs = Jobs(self._store, self._find)
+        try:
+            self._store = await Store.open(self.state_dir / "state.db")
+        except BaseException:
+            self.trail.close()
+            self._lock.release()
+            raise
+        self.jobs = Jobs(self._store, self._find, self.trail)
         self._reaper = Reaper(self)
         try:
             await self.backends.collect_garbage()
-            self._live = await reconcile(self._store, self.backends)
+            self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
         except BaseException:
             await self._close()
@@ -101,10 +118,12 @@ class Kernel:
                 live.sandbox.channel.close()
         self._live.clear()
         await self._store.close()
+        self.trail.close()
         self._lock.release()
 
     # -- life -----------------------------------------------------------------------------------
 
+    @audited("sandbox.create")
     async def create(
         self,
         spec: SandboxSpec,
@@ -114,69 +133,99 @@ class Kernel:
         labels: Mapping[str, str] | None = None,
         ttl_seconds: float | None = None,
         idle_seconds: float | None = None,
-        on_ttl: AtEnd = "stop",
-        on_idle: AtEnd = "stop",
+        on_ttl: AtEnd | None = None,
+        on_idle: AtEnd | None = None,
         idempotency: Idempotency | None = None,
         progress: Progress | None = None,
+        owned: bool = False,
         id: str | None = None,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
+        `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         backend = self.backends[spec.backend]
-        blueprint = expand(spec, owned=False)
+        if spec.ephemeral and "stop" in (on_ttl, on_idle):
+            raise InvalidInputError(
+                "a sandbox whose files are in memory can't be stopped, only removed",
+                hint="leave on_ttl and on_idle out, or make one that is kept",
+            )
+        if owned and not spec.ephemeral:
+            raise InvalidInputError("what ends with this process can't be kept")
+        at_end: AtEnd = "remove" if spec.ephemeral else "stop"
+        blueprint = expand(spec, owned=owned)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         self._admission.check(len(self._live))
+        self.trail.found(blueprint.id, name)
         now = time.time()
-        inserted = await self._store.insert_sandbox(
-            SandboxRecord(
-                id=blueprint.id,
-                name=name,
-                owner=owner,
-                backend=backend.name,
-                blueprint=msgspec.to_builtins(blueprint),
-                env=spec.env,
-                labels=dict(labels or {}),
-                ephemeral=spec.ephemeral,
-                created_at=now,
-                updated_at=now,
-                ttl_seconds=ttl_seconds,
-                idle_seconds=idle_seconds,
-                # A sandbox whose files are in memory has nothing to be started from again.
-                on_ttl="remove" if spec.ephemeral else on_ttl,
-                on_idle="remove" if spec.ephemeral else on_idle,
-            ),
-            idempotency=idempotency,
+        record = SandboxRecord(
+            id=blueprint.id,
+            name=name,
+            owner=owner,
+            backend=backend.name,
+            blueprint=msgspec.to_builtins(blueprint),
+            env=spec.env,
+            labels=dict(labels or {}),
+            config=None if spec.config is None else msgspec.to_builtins(spec.config),
+            ephemeral=spec.ephemeral,
+            created_at=now,
+            updated_at=now,
+            ttl_seconds=ttl_seconds,
+            idle_seconds=idle_seconds,
+            on_ttl=on_ttl or at_end,
+            on_idle=on_idle or at_end,
         )
-        if not inserted.created:
-            return await self._settled(inserted.record)
+        while True:
+            inserted = await self._store.insert_sandbox(record, idempotency=idempotency)
+            if inserted.created:
+                return await self._make(inserted.record, blueprint, progress)
+            if settled := await self._settled(inserted.record):
+                return settled
+
+    async def _make(
+        self, record: SandboxRecord, blueprint: Blueprint, progress: Progress | None
+    ) -> SandboxRecord:
+        """From a row to a running sandbox, or neither."""
         live = self._live[blueprint.id] = Live(blueprint.id)
         async with live.changing:
             try:
-                live.sandbox = await backend.create(blueprint, progress)
-                return await self._running(inserted.record, "sandbox.created")
+                live.sandbox = await self.backends[record.backend].create(blueprint, progress)
+                return await self._running(record, "sandbox.created")
             except BaseException as exc:
-                self._live.pop(blueprint.id, None)
-                if live.sandbox:
-                    await live.sandbox.destroy()
-                await self._store.remove_sandbox(
-                    blueprint.id,
-                    events=[event_of(inserted.record, "sandbox.create_failed", reason=_words(exc))],
-                )
+                live.failure = exc
+                sandbox, live.sandbox = live.sandbox, None
+                try:
+                    if sandbox:
+                        await sandbox.destroy()
+                    await self._store.remove_sandbox(
+                        blueprint.id,
+                        events=[event_of(record, "sandbox.create_failed", reason=_words(exc))],
+                    )
+                finally:
+                    # Last, so that whoever finds the row finds out why it goes.
+                    self._live.pop(blueprint.id, None)
                 raise
 
-    async def _settled(self, record: SandboxRecord) -> SandboxRecord:
-        """The record once whoever is changing the sandbox has done so."""
+    async def _settled(self, record: SandboxRecord) -> SandboxRecord | None:
+        """The record once whoever is changing the sandbox has done so; None: it is gone.
+
+        Raises what went wrong with its making, which then is the answer to every repetition.
+        """
         if live := self._live.get(record.id):
             async with live.changing:
                 pass
-        return await self._store.get_sandbox(record.id)
+            if isinstance(live.failure, AgentKernelError):
+                raise live.failure
+        with contextlib.suppress(NotFoundError):
+            return await self._store.get_sandbox(record.id)
+        return None
 
+    @audited("sandbox.start")
     async def start(self, id: str, *, owner: str | None = None) -> SandboxRecord:
         """Runs a stopped sandbox again. One that runs is left as it is."""
         record, live = await self._find(id, owner)
@@ -191,6 +240,7 @@ class Kernel:
             live.sandbox = await self.backends[record.backend].start(_blueprint(record))
             return await self._running(record, "sandbox.started")
 
+    @audited("sandbox.stop")
     async def stop(
         self,
         id: str,
@@ -206,19 +256,21 @@ class Kernel:
             return msgspec.structs.replace(record, state="stopped")
         async with live.changing:
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.stop(grace_seconds)
+            usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
             lost = await self._store.mark_jobs_lost(record.id)
             live.running_jobs.clear()
+            body = {"reason": reason, "lost_jobs": len(lost), "usage": msgspec.to_builtins(usage)}
+            known = msgspec.structs.replace(Known.of(record), usage=usage)
             return await self._store.update_sandbox(
                 record.id,
                 state="stopped",
-                handle=None,
+                handle=known.handle(),
                 expires_at=None,
                 error=None,
-                events=[event_of(record, "sandbox.stopped", reason=reason, lost_jobs=len(lost))],
+                events=[event_of(record, "sandbox.stopped", **body)],
             )
 
+    @audited("sandbox.remove")
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
@@ -226,14 +278,16 @@ class Kernel:
         async with live.changing:
             await self._store.update_sandbox(record.id, state="removing")
             sandbox, live.sandbox = live.sandbox, None
-            if sandbox:
-                await sandbox.destroy()
-            await backend.remove(record.id)
+            usage = await end_counted(sandbox, lambda it: it.destroy()) or Known.of(record).usage
+            if not sandbox:
+                await backend.remove(record.id)
+            body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
             await self._store.remove_sandbox(
-                record.id, events=[event_of(record, "sandbox.removed", reason=reason)]
+                record.id, events=[event_of(record, "sandbox.removed", **body)]
             )
             self._live.pop(record.id, None)
 
+    @audited("sandbox.extend")
     async def extend(
         self, id: str, ttl_seconds: float, *, owner: str | None = None
     ) -> SandboxRecord:
@@ -249,10 +303,13 @@ class Kernel:
 
     async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
         now = time.time()
-        self._live[record.id].touch()
+        live = self._live[record.id]
+        live.touch()
+        known = Known(effective=live.sandbox.effective if live.sandbox else ())
         record = await self._store.update_sandbox(
             record.id,
             state="running",
+            handle=known.handle(),
             started_at=now,
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
@@ -279,11 +336,12 @@ class Kernel:
             owner, labels=labels, states=states, after=after, limit=limit
         )
 
-    async def effective(self, id: str, *, owner: str | None = None) -> tuple[EffectiveLine, ...]:
-        """What holds in a running sandbox, and what enforces it."""
-        _, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            return sandbox.effective
+    async def known(self, id: str, *, owner: str | None = None) -> Known:
+        """What holds in it, what enforces that, and what it has used: now, or in its last run."""
+        record, live = await self._find(id, owner)
+        if live.sandbox is None:
+            return Known.of(record)
+        return Known(effective=live.sandbox.effective, usage=await live.sandbox.usage())
 
     async def events(self, after: int = 0, **filters: Any) -> EventPage:
         return await self._store.events(after, **filters)
@@ -296,6 +354,7 @@ class Kernel:
 
     # -- commands -------------------------------------------------------------------------------
 
+    @audited("exec")
     @contextlib.asynccontextmanager
     async def exec(
         self,
@@ -308,12 +367,13 @@ class Kernel:
         """A command for as long as the block lasts; leaving it early ends the command."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            process = start_command(sandbox, argv, _with_env(options, record))
+            process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
                 yield process
             finally:
                 process.release()
 
+    @audited("exec")
     async def run(
         self,
         id: str,
@@ -322,14 +382,20 @@ class Kernel:
         *,
         owner: str | None = None,
         stdin: bytes = b"",
-        output_bytes: int = 16 << 20,
+        output_bytes: int | None = None,
     ) -> ExecResult:
-        """A command to its end, with what it wrote."""
+        """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
         record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            return await run_command(
-                sandbox, argv, _with_env(options, record), stdin=stdin, output_bytes=output_bytes
+            result = await run_command(
+                sandbox,
+                argv,
+                _with_defaults(options, record),
+                stdin=stdin,
+                output_bytes=output_bytes,
             )
+            self.look_at_limits(live, result.status)
+            return result
 
     async def judge(
         self, id: str, status: ExitStatus | None, *, owner: str | None = None
@@ -338,21 +404,32 @@ class Kernel:
         with contextlib.suppress(NotFoundError):
             _, live = await self._find(id, owner)
             if live.sandbox:
+                self.look_at_limits(live, status)
                 return judge(live.sandbox, status)
         return status or ExitStatus(outcome=Outcome.LOST)
 
     @contextlib.asynccontextmanager
-    async def files(self, id: str, *, owner: str | None = None) -> AsyncIterator[GuestFiles]:
+    async def files(
+        self, id: str, *, owner: str | None = None, user: str | None = None
+    ) -> AsyncIterator[GuestFiles]:
         """The files of a running sandbox, which is in use for as long as the block lasts."""
-        _, live = await self._find(id, owner)
+        record, live = await self._find(id, owner)
         with live.used() as sandbox:
-            yield GuestFiles(sandbox.channel)
+            if user is not None:
+                sandbox.check_user(user)
+            yield AuditedFiles(sandbox.channel, self.trail, record, user=user)
 
     # -- inside ---------------------------------------------------------------------------------
 
     async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
         record = await self._store.get_sandbox(id, owner)
+        self.trail.found(record.id, record.name)
         return record, self._live.setdefault(record.id, Live(record.id))
+
+    def look_at_limits(self, live: Live, status: ExitStatus | None = None) -> None:
+        """Tells of limits that the sandbox has met, if it has."""
+        if live.sandbox and (events := live.meter.events(live.sandbox, status)):
+            self._store.post_events(events)
 
     @property
     def live(self) -> Mapping[str, Live]:
@@ -366,9 +443,15 @@ def _blueprint(record: SandboxRecord) -> Blueprint:
     return msgspec.convert(record.blueprint, Blueprint)
 
 
-def _with_env(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
+    """What the sandbox says of its commands, where the caller says nothing."""
     options = options or ProcessOptions()
-    return msgspec.structs.replace(options, env={**record.env, **options.env})
+    seconds = options.timeout_seconds
+    if seconds is None:
+        seconds = record.blueprint.get("limits", {}).get("exec_timeout")
+    return msgspec.structs.replace(
+        options, env={**record.env, **options.env}, timeout_seconds=seconds
+    )
 
 
 def _words(error: BaseException) -> str:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, SandboxUnavailableError
+from agentkernel.guest.processes import ExitStatus
+from agentkernel.kernel.insight import Meter
 
 
 class Live:
@@ -23,7 +25,12 @@ class Live:
         self.id = id
         self.sandbox: Sandbox | None = None
         self.changing = asyncio.Lock()
+        # Why its making failed, for those who wait for it.
+        self.failure: BaseException | None = None
         self.running_jobs: set[str] = set()
+        # Jobs whose end is known and not yet in their rows.
+        self.judged: dict[str, ExitStatus] = {}
+        self.meter = Meter()
         self._users = 0
         self._last_use = time.monotonic()
 

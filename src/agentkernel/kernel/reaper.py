@@ -11,6 +11,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
 from agentkernel.errors import AgentKernelError, NotFoundError
 
 if TYPE_CHECKING:
@@ -28,7 +32,8 @@ class Reaper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._watch(), name="reaper")
+        with acting(Actor(door="clock")):
+            self._task = asyncio.create_task(self._watch(), name="reaper")
 
     async def stop(self) -> None:
         if self._task:
@@ -55,6 +60,8 @@ class Reaper:
         sleep = MAX_SLEEP_S
         for live in watched:
             with contextlib.suppress(NotFoundError):
+                if live.idle_seconds() == 0.0:
+                    self._kernel.look_at_limits(live)
                 record = await self._kernel.get(live.id)
                 now = time.time()
                 if record.expires_at is not None and record.expires_at <= now:
@@ -70,7 +77,8 @@ class Reaper:
         return max(sleep, 0.01)
 
     async def _end(self, record: SandboxRecord, clock: str, action: str) -> None:
-        await self._kernel.tell(record, "sandbox.expiring", clock=clock, action=action)
+        usage = msgspec.to_builtins((await self._kernel.known(record.id)).usage)
+        await self._kernel.tell(record, "sandbox.expiring", clock=clock, action=action, usage=usage)
         if action == "remove":
             await self._kernel.remove(record.id, reason=clock)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from agentkernel.audit.trail import Trail
 from agentkernel.backends.base import Backend, Blueprint, Sandbox
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import InvalidInputError, SandboxUnavailableError
@@ -11,7 +12,7 @@ from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import SandboxRecord, Store, event_of
 
 
-async def reconcile(store: Store, backends: Backends) -> dict[str, Live]:
+async def reconcile(store: Store, backends: Backends, trail: Trail) -> dict[str, Live]:
     """Ends what was under way, finds what still runs, removes what has no row."""
     live: dict[str, Live] = {}
     records = await store.all_sandboxes()
@@ -24,11 +25,11 @@ async def reconcile(store: Store, backends: Backends) -> dict[str, Live]:
             await _unavailable(store, record, exc.message)
             continue
         if record.state in ("creating", "removing"):
-            await _remove(store, backend, record, f"interrupted while {record.state}")
+            await _remove(store, backend, trail, record, f"interrupted while {record.state}")
             continue
         live[record.id] = Live(record.id)
         if record.state == "running":
-            await _find_again(store, backend, record, live)
+            await _find_again(store, backend, trail, record, live)
     known = {record.id for record in records}
     for backend in backends:
         for id in backend.kept():
@@ -38,7 +39,7 @@ async def reconcile(store: Store, backends: Backends) -> dict[str, Live]:
 
 
 async def _find_again(
-    store: Store, backend: Backend, record: SandboxRecord, live: dict[str, Live]
+    store: Store, backend: Backend, trail: Trail, record: SandboxRecord, live: dict[str, Live]
 ) -> None:
     try:
         sandbox: Sandbox | None = await backend.reattach(
@@ -54,8 +55,9 @@ async def _find_again(
     reason = "it did not run any more"
     if record.ephemeral:
         del live[record.id]
-        await _remove(store, backend, record, reason)
+        await _remove(store, backend, trail, record, reason)
         return
+    trail.note("sandbox.stop", sandbox=record.id, name=record.name, reason=reason)
     lost = await store.mark_jobs_lost(record.id)
     await store.update_sandbox(
         record.id,
@@ -74,7 +76,10 @@ async def _unavailable(store: Store, record: SandboxRecord, reason: str) -> None
     )
 
 
-async def _remove(store: Store, backend: Backend, record: SandboxRecord, reason: str) -> None:
+async def _remove(
+    store: Store, backend: Backend, trail: Trail, record: SandboxRecord, reason: str
+) -> None:
+    trail.note("sandbox.remove", sandbox=record.id, name=record.name, reason=reason)
     await backend.remove(record.id)
     await store.remove_sandbox(
         record.id, events=[event_of(record, "sandbox.removed", reason=reason)]

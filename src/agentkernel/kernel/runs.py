@@ -59,7 +59,7 @@ class Runs:
         options: ProcessOptions | None = None,
         *,
         stdin: bytes = b"",
-        output_bytes: int = 16 << 20,
+        output_bytes: int | None = None,
     ) -> ExecResult:
-        """Runs a command to its end and keeps at most `output_bytes` of each of its streams."""
+        """A command to its end, with what it wrote; see `run_command`."""
         return await run_command(sandbox, argv, options, stdin=stdin, output_bytes=output_bytes)

@@ -7,25 +7,58 @@ gets stored, so a profile that changes later never widens a sandbox that exists.
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from agentkernel.backends.base import Blueprint
-from agentkernel.backends.local.diagnose import KERNEL_FLOOR_MEMORY_UPPER, kernel_version
 from agentkernel.backends.registry import DEFAULT_BACKEND
-from agentkernel.errors import InvalidInputError, UnenforceableError
+from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.security.profiles import Limits, security_profile
 
+T = TypeVar("T")
+
 MINIMUM_MEMORY = 16 << 20
 MINIMUM_DISK = 1 << 20
+# A file system of its own has tables and a journal, which count.
+MINIMUM_KEPT_DISK = 16 << 20
+
+
+class ConfigSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A configuration file as it was when the spec was made from it."""
+
+    kind: Literal["project", "user"]
+    path: Annotated[str, Meta(max_length=4096)]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    trusted: bool
+
+
+class ConfigValue(msgspec.Struct, frozen=True, rename={"origin": "from"}):
+    """A resolved value and which of flag, project, user, profile, default it comes from."""
+
+    value: str | int | float | bool
+    origin: str
+
+
+class ConfigOrigin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a spec comes from. Of variables only the names are kept."""
+
+    files: Annotated[list[ConfigSource], Meta(max_length=8)] = []
+    values: Annotated[dict[str, ConfigValue], Meta(max_length=128)] = {}
+    env: Annotated[dict[str, str], Meta(max_length=512)] = {}
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sandbox is to be. None: as the profile says.
 
     `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
-    ends; any other keeps its files on disk over stop and start.
+    ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
+    machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
+    commands whose caller says nothing else. `config`: which files this was read from; kept and
+    shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
+    image shows; without it, this process's own.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -40,8 +73,13 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     disk_bytes: int | None = None
     unlimited_disk: bool = False
     nofile: int | None = None
+    best_effort: bool = False
     ephemeral: bool = True
     env: dict[str, str] = {}
+    command_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    command_output_bytes: Annotated[int, Meta(ge=0, le=64 << 20)] | None = None
+    config: ConfigOrigin | None = None
+    host_env: dict[str, str] = {}
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -68,16 +106,18 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         seccomp=profile.seccomp,
         nested_userns=spec.nested_userns,
         limits=limits,
-        explicit=frozenset(explicit),
+        explicit=frozenset() if spec.best_effort else frozenset(explicit),
         owned=owned,
         hostname="sandbox",
         profile=profile.name,
+        ephemeral=spec.ephemeral,
+        host_env=spec.host_env,
     )
 
 
 def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
     _at_least("memory", spec.memory_bytes, MINIMUM_MEMORY)
-    _at_least("disk", spec.disk_bytes, MINIMUM_DISK)
+    _at_least("disk", spec.disk_bytes, MINIMUM_DISK if spec.ephemeral else MINIMUM_KEPT_DISK)
     _at_least("pids", spec.pids, 4)
     _at_least("nofile", spec.nofile, 16)
     if spec.cpus is not None and not 0.01 <= spec.cpus <= 4096:
@@ -90,13 +130,19 @@ def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
         pids=spec.pids if spec.pids is not None else defaults.pids,
         nofile=spec.nofile if spec.nofile is not None else defaults.nofile,
         disk_bytes=_disk(spec, defaults.disk_bytes, memory),
+        exec_timeout=_or(spec.command_timeout_seconds, defaults.exec_timeout),
+        output_bytes=_or(spec.command_output_bytes, defaults.output_bytes),
     )
     return limits if memory is None else _within(limits, memory)
 
 
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
 def _memory(spec: SandboxSpec, default: int | None) -> int | None:
     """Files in memory count as memory: a bound for them asks for twice as much."""
-    needed = 2 * spec.disk_bytes if spec.disk_bytes is not None else 0
+    needed = 2 * spec.disk_bytes if spec.disk_bytes is not None and spec.ephemeral else 0
     if spec.memory_bytes is None:
         return None if default is None else max(default, needed)
     if spec.memory_bytes < needed:
@@ -124,26 +170,12 @@ def _within(limits: Limits, memory: int) -> Limits:
 
 
 def _disk(spec: SandboxSpec, default: int | None, memory: int | None) -> int | None:
-    """A bound is a tmpfs and counts as memory: a default one leaves half of that for processes."""
-    if not spec.ephemeral and spec.disk_bytes is not None:
-        raise UnenforceableError(
-            "--disk can't be enforced for a sandbox that is kept: its files are on disk",
-            hint="leave --disk out",
-        )
-    if spec.unlimited_disk or not spec.ephemeral:
+    """A profile bounds files in memory only, and leaves half of the memory for processes."""
+    if spec.unlimited_disk:
         return None
-    in_memory = kernel_version() >= KERNEL_FLOOR_MEMORY_UPPER
-    if spec.disk_bytes is not None:
-        if not in_memory:
-            raise UnenforceableError(
-                "--disk can't be enforced: files in memory need Linux "
-                + ".".join(map(str, KERNEL_FLOOR_MEMORY_UPPER)),
-                hint="leave --disk out, or use --disk unlimited",
-            )
+    if spec.disk_bytes is not None or not spec.ephemeral:
         return spec.disk_bytes
-    if default is None or not in_memory:
-        return None
-    return default if memory is None else min(default, memory // 2)
+    return default if default is None or memory is None else min(default, memory // 2)
 
 
 def _at_least(name: str, value: int | None, least: int) -> None:

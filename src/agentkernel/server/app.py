@@ -17,13 +17,16 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentkernel import __version__
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
 from agentkernel.errors import (
     AgentKernelError,
     NotFoundError,
     PolicyDeniedError,
     ResourceExhaustedError,
 )
-from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
+from agentkernel.server.bounds import Bounds
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -33,7 +36,6 @@ from agentkernel.server.problems import (
 )
 
 API: Final = 1
-MAX_STREAMS: Final = 1024
 
 Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
@@ -42,19 +44,19 @@ T = TypeVar("T")
 class Service:
     """What handlers share: the kernel, the end of the daemon, and how much is under way."""
 
-    def __init__(self, kernel: Kernel, *, max_streams: int = MAX_STREAMS) -> None:
+    def __init__(self, kernel: Kernel, *, bounds: Bounds | None = None) -> None:
         self.kernel = kernel
+        self.bounds = bounds or Bounds()
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
-        self._max_streams = max_streams
         self._streams = 0
         self._cleanups: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
         """Counts something that stays open for long."""
-        if self._streams >= self._max_streams:
+        if self._streams >= self.bounds.max_streams:
             raise ResourceExhaustedError(
                 f"{self._streams} streams are open, which is the most there may be",
                 hint="close some",
@@ -77,8 +79,11 @@ class Service:
         while self._cleanups:
             await asyncio.wait(self._cleanups)
 
-    async def while_wanted(self, receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-        """The outcome of `work`, which is cancelled when the client goes or the daemon ends.
+    async def while_wanted(
+        self, receive: Receive, work: Coroutine[Any, Any, T], *, heeds_the_end: bool = False
+    ) -> T:
+        """The outcome of `work`, which is cancelled when the client goes or the daemon ends, unless
+        it heeds that end itself.
 
         Preconditions: the body of the request was read.
         """
@@ -86,10 +91,11 @@ class Service:
         gone = asyncio.ensure_future(_disconnected(receive))
         end = asyncio.ensure_future(self.stopping.wait())
         try:
-            await asyncio.wait((task, gone, end), return_when=asyncio.FIRST_COMPLETED)
+            awaited = (task, gone) if heeds_the_end else (task, gone, end)
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise ending() if end.done() else ClientDisconnect
+            raise ClientDisconnect if gone.done() else ending()
         finally:
             for other in (gone, end):
                 other.cancel()
@@ -129,6 +135,7 @@ def build_app(service: Service) -> ASGIApp:
         routes_files,
         routes_jobs,
         routes_sandboxes,
+        routes_trees,
     )
 
     routes: list[BaseRoute] = [
@@ -139,6 +146,7 @@ def build_app(service: Service) -> ASGIApp:
         *routes_exec.ROUTES,
         *routes_jobs.ROUTES,
         *routes_files.ROUTES,
+        *routes_trees.ROUTES,
         *routes_events.ROUTES,
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
@@ -157,14 +165,31 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return
-        if any(name == b"origin" for name, _ in scope["headers"]):
-            error = PolicyDeniedError("requests of web pages are not served")
-            await _refuse(error, scope, receive, send)
-            return
-        if self._service.stopping.is_set():
-            await _refuse(ending(), scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        with acting(_actor(scope)):
+            if any(name == b"origin" for name, _ in scope["headers"]):
+                error = PolicyDeniedError("requests of web pages are not served")
+                self._service.kernel.trail.note(
+                    "request", result="denied", code=error.code, path=scope["path"],
+                    method=scope.get("method", "GET"), reason="a web page",
+                )  # fmt: skip
+                await _refuse(error, scope, receive, send)
+            elif self._service.stopping.is_set():
+                await _refuse(ending(), scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
+
+def _actor(scope: Scope) -> Actor:
+    """Who is at the other end. What it calls itself is its own word."""
+    peer = scope.get("state", {}).get("peer")
+    client = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+    return Actor(
+        door="socket",
+        owner=LOCAL_OWNER,
+        uid=peer.uid if peer else None,
+        pid=peer.pid if peer else None,
+        client=None if client is None else client[:64].decode("latin-1"),
+    )
 
 
 async def _refuse(error: AgentKernelError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +247,9 @@ async def _status(request: Request) -> Response:
 
 
 async def _shutdown(request: Request) -> Response:
-    service_of(request).stop_asked()
+    service = service_of(request)
+    service.kernel.trail.note("kernel.stop_asked")
+    service.stop_asked()
     return json_response({}, 202)
 
 

@@ -10,28 +10,33 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.guest.file_types import FileEntry
+from agentkernel.guest.file_types import Change, FileEntry
 from agentkernel.guest.processes import ExitStatus, ProcessOptions
 from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.insight import Known
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
+from agentkernel.trees.entries import to_bytes
 
-OUTPUT_BYTES: Final = 16 << 20
 MAX_OUTPUT_BYTES: Final = 64 << 20
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 OutputBytes = Annotated[int, Meta(ge=0, le=MAX_OUTPUT_BYTES)]
+StreamBytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Size = Annotated[int, Meta(ge=1, le=65535)]
 AtEnd = Literal["stop", "remove"]
 
 
 class NewSandbox(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """It stays until somebody removes it, so it keeps its files unless told not to."""
+
     name: str | None = None
     labels: dict[str, str] = {}
     ttl_seconds: Seconds | None = None
     idle_seconds: Seconds | None = None
-    on_ttl: AtEnd = "stop"
-    on_idle: AtEnd = "stop"
+    on_ttl: AtEnd | None = None
+    on_idle: AtEnd | None = None
+    ephemeral: bool = False
 
 
 class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +71,7 @@ class Command(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: bool = False
     pty: tuple[Size, Size] | None = None
+    output_bytes: StreamBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -85,7 +91,7 @@ class Exec(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(
@@ -105,7 +111,8 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_seconds: Seconds | None = None
     stdin: str | None = None
     stdin_b64: str | None = None
-    output_bytes: OutputBytes = OUTPUT_BYTES
+    output_bytes: OutputBytes | None = None
+    ttl_seconds: Seconds | None = None
 
     def words(self) -> list[str]:
         return command_words(self.argv, self.shell)
@@ -120,18 +127,21 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RunStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spec: SandboxSpec = SandboxSpec()
     command: Command
+    ttl_seconds: Seconds | None = None
 
 
 class MakeDirectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
     mode: str | None = None
     parents: bool = False
+    user: str | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
     to: str
     replace: bool = False
+    user: str | None = None
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,6 +207,8 @@ def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
         "on_ttl": record.on_ttl,
         "on_idle": record.on_idle,
         "error": record.error,
+        "config": record.config,
+        "notices": Known.of(record).notices,
     }
 
 
@@ -216,9 +228,10 @@ def job_body(record: JobRecord) -> dict[str, Any]:
 
 def status_body(status: ExitStatus | dict[str, Any]) -> dict[str, Any]:
     body = dict(status) if isinstance(status, dict) else msgspec.to_builtins(status)
-    for name in ("errno", "stage"):
+    for name in ("errno", "stage", "full"):
         if body.get(name) is None:
             body.pop(name, None)
+    body["truncated"] = body["dropped_bytes"] > 0
     return body
 
 
@@ -237,8 +250,13 @@ def entry_body(entry: FileEntry) -> dict[str, Any]:
     for name in ("name", "target"):
         value = body.pop(name)
         if value is not None:
-            body |= _text(name, value.encode("utf-8", "surrogateescape"))
+            body |= _text(name, to_bytes(value))
     return body
+
+
+def change_body(change: Change) -> dict[str, Any]:
+    body = _text("path", to_bytes(change.path))
+    return body if change.to is None else body | _text("to", to_bytes(change.to))
 
 
 def _text(name: str, data: bytes) -> dict[str, str]:

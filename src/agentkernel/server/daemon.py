@@ -24,11 +24,14 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from agentkernel import __version__
-from agentkernel.errors import HostError
+from agentkernel.audit.entries import Actor
+from agentkernel.audit.trail import acting
+from agentkernel.errors import HostError, PolicyDeniedError
+from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.problems import version_header
-from agentkernel.server.protocols import KEEP_ALIVE_SECONDS, HttpProtocol, WebSocketProtocol
+from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
 
 SOCKET_NAME: Final = "api.sock"
 INFO_NAME: Final = "daemon.json"
@@ -52,7 +55,14 @@ def run(state_dir: Path, *, ready: Callable[[], None], log_to_file: bool = False
 
 
 async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
-    async with Kernel(state_dir) as kernel:
+    daemon = Actor(door="daemon", uid=os.getuid(), pid=os.getpid())
+    with acting(daemon):
+        await _serve(state_dir, ready)
+    log.info("ended")
+
+
+async def _serve(state_dir: Path, ready: Callable[[], None]) -> None:
+    async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel)
         with _listening(state_dir) as listener, _signals(service):
             server = HttpServer(service, listener)
@@ -63,7 +73,6 @@ async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
                 await service.stopping.wait()
                 log.info("ending")
             await server.stop()
-    log.info("ended")
 
 
 class HttpServer:
@@ -89,7 +98,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=service.bounds.keep_alive_seconds,
         )
         self._config.load()
         self._state = ServerState()
@@ -102,7 +111,17 @@ class HttpServer:
         )
 
     def _protocol(self) -> HttpProtocol:
-        return HttpProtocol(config=self._config, server_state=self._state, app_state={})
+        protocol = HttpProtocol(
+            self._service.bounds, config=self._config, server_state=self._state, app_state={}
+        )
+        protocol.on_stranger = self._stranger
+        return protocol
+
+    def _stranger(self, peer: Peer) -> None:
+        with acting(Actor(door="socket", uid=peer.uid, pid=peer.pid)):
+            self._service.kernel.trail.note(
+                "connect", result="denied", code=PolicyDeniedError.code, reason="another user"
+            )
 
     async def stop(self) -> None:
         """Takes no one in, lets everyone finish or be told, and returns when nothing is under way.

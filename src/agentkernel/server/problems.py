@@ -21,7 +21,8 @@ from agentkernel import __version__
 from agentkernel.errors import AgentKernelError, DaemonError, InvalidInputError
 
 MAX_JSON_BYTES: Final = 1 << 20
-BODY_SECONDS: Final = 30.0
+# Of a command whose input is in the body.
+MAX_INPUT_JSON_BYTES: Final = 16 << 20
 _MAX_PARAMETERS: Final = 64
 
 log = logging.getLogger("agentkernel.server")
@@ -95,20 +96,21 @@ def _printable(value: Any) -> Any:
     return value
 
 
-async def read_body(request: Request, kind: type[T]) -> T:
+async def read_body(request: Request, kind: type[T], *, most: int = MAX_JSON_BYTES) -> T:
     """The JSON body as `kind`. A missing body is an empty object."""
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > MAX_JSON_BYTES:
-        raise _too_large()
+    if declared.isdigit() and int(declared) > most:
+        raise _too_large(most)
     content = bytearray()
+    seconds = request.app.state.service.bounds.body_seconds
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for piece in request.stream():
                 content += piece
-                if len(content) > MAX_JSON_BYTES:
-                    raise _too_large()
+                if len(content) > most:
+                    raise _too_large(most)
     except TimeoutError:
-        raise RequestError(408, f"the body did not come within {BODY_SECONDS:g} s") from None
+        raise RequestError(408, f"the body did not come within {seconds:g} s") from None
     return decode(bytes(content) or b"{}", kind)
 
 
@@ -157,13 +159,16 @@ def _not_as_expected(what: str, error: Exception) -> InvalidInputError:
 
 
 def ending() -> DaemonError:
-    return DaemonError("the daemon is ending; sandboxes and jobs go on", hint="connect again")
+    return DaemonError(
+        "the daemon is ending, and commands in the foreground with it; sandboxes and jobs go on",
+        hint="connect again",
+    )
 
 
-def _too_large() -> RequestError:
+def _too_large(most: int) -> RequestError:
     return RequestError(
         413,
-        f"the body has more than {MAX_JSON_BYTES >> 20} MiB",
+        f"the body has more than {most >> 20} MiB",
         hint="send more through a stream, or as a file",
     )
 

@@ -8,32 +8,34 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from agentkernel.server.bounds import Bounds
 from agentkernel.server.problems import RequestError, problem_bytes
-
-MAX_CONNECTIONS: Final = 2048
-MAX_HEADER_BYTES: Final = 64 << 10
-HEADER_SECONDS: Final = 30.0
-KEEP_ALIVE_SECONDS: Final = 75
 
 log = logging.getLogger("agentkernel.server")
 
 
-def peer_uid(fd: int) -> int:
-    """The uid of the process that connected, as the kernel wrote it down then."""
+class Peer(NamedTuple):
+    pid: int
+    uid: int
+
+
+def peer_of(fd: int) -> Peer:
+    """The process that connected, as the kernel wrote it down then."""
     sock = socket.socket(fileno=fd)
     try:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     finally:
         sock.detach()
-    _, uid, _ = struct.unpack("iII", credentials)
-    return int(uid)
+    pid, uid, _ = struct.unpack("iII", credentials)
+    return Peer(pid, uid)
 
 
 def hung_up(transport: asyncio.Transport) -> bool:
@@ -48,16 +50,25 @@ def hung_up(transport: asyncio.Transport) -> bool:
 class HttpProtocol(HttpToolsProtocol):
     """A connection of our own uid, whose headers are bounded in size and time."""
 
+    # Is told of a process that has no business here.
+    on_stranger: Callable[[Peer], None] | None = None
+
+    def __init__(self, bounds: Bounds, **options: Any) -> None:
+        super().__init__(**options)
+        self._bounds = bounds
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._header_bytes: int | None = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
         super().connection_made(transport)
-        uid = peer_uid(transport.get_extra_info("socket").fileno())
-        if uid != os.getuid():
-            log.warning("a process of uid %d was turned away", uid)
+        self._peer = peer_of(transport.get_extra_info("socket").fileno())
+        if self._peer.uid != os.getuid():
+            log.warning("a process of uid %d was turned away", self._peer.uid)
             self._refuse()
-        elif len(self.connections) > MAX_CONNECTIONS:
+            if self.on_stranger:
+                self.on_stranger(self._peer)
+        elif len(self.connections) > self._bounds.max_connections:
             log.warning("%d connections are open: one was turned away", len(self.connections))
             self._refuse()
         else:
@@ -77,12 +88,14 @@ class HttpProtocol(HttpToolsProtocol):
         if self._header_bytes is not None:
             self._header_bytes += len(data)
         super().data_received(data)
-        if self._header_bytes is not None and self._header_bytes > MAX_HEADER_BYTES:
-            self._give_up(RequestError(431, f"headers have at most {MAX_HEADER_BYTES >> 10} KiB"))
+        most = self._bounds.max_header_bytes
+        if self._header_bytes is not None and self._header_bytes > most:
+            self._give_up(RequestError(431, f"headers have at most {most >> 10} KiB"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["state"]["hung_up"] = partial(hung_up, self.transport)
+        self.scope["state"]["peer"] = self._peer
         if self._header_bytes is None:
             self._header_bytes = 0
             self._expect_headers()
@@ -92,7 +105,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _expect_headers(self) -> None:
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+        self._deadline = self.loop.call_later(self._bounds.header_seconds, self._too_slow)
 
     def _headers_done(self) -> None:
         self._header_bytes = None
@@ -101,7 +114,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _too_slow(self) -> None:
-        self._give_up(RequestError(408, f"no request came within {HEADER_SECONDS:g} s"))
+        seconds = self._bounds.header_seconds
+        self._give_up(RequestError(408, f"no request came within {seconds:g} s"))
 
     def send_400_response(self, msg: str) -> None:
         self._give_up(RequestError(400, "this is not HTTP/1.1"))
@@ -127,3 +141,5 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         scope: Any = getattr(self, "scope", None)
         if scope is not None:  # None: it was no proper handshake
             scope["state"]["hung_up"] = partial(hung_up, self.transport)
+            descriptor = self.transport.get_extra_info("socket").fileno()
+            scope["state"]["peer"] = peer_of(descriptor)

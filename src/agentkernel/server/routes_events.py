@@ -18,13 +18,13 @@ from agentkernel.kernel.store import EventRecord
 from agentkernel.server.app import Service, route, service_of
 from agentkernel.server.problems import encode, ending, problem, read_query
 
-PING_SECONDS: Final = 15.0
 _PAGE: Final = 200
 
 
 class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
     sandbox: str | None = None
+    follow: bool = True
 
 
 async def _events(request: Request) -> Response:
@@ -34,12 +34,13 @@ async def _events(request: Request) -> Response:
     if query.sandbox is not None:
         filters["sandbox_id"] = await _sandbox_id(service, query.sandbox)
     after = _last_seen(request, query.after)
+    newest = (await service.kernel.events(0, limit=1)).newest
     if after is None:
-        after = (await service.kernel.events(0, limit=1)).newest
+        after = newest
     with service.stream():
         pass  # one too many is still an answer here
     return StreamingResponse(
-        _follow(service, after, filters),
+        _follow(service, after, filters, until=None if query.follow else newest),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store"},
     )
@@ -63,8 +64,9 @@ def _last_seen(request: Request, after: int | None) -> int | None:
 
 
 async def _follow(
-    service: Service, after: int, filters: dict[str, Any]
+    service: Service, after: int, filters: dict[str, Any], *, until: int | None
 ) -> AsyncGenerator[bytes, None]:
+    """Events as they come; `until`: it ends with the one of this number, which is there."""
     with service.stream():
         yield b": ready\n\n"
         end = asyncio.ensure_future(service.stopping.wait())
@@ -75,9 +77,13 @@ async def _follow(
                     body = {"oldest": page.oldest, "newest": page.newest}
                     yield b"event: gap\ndata: " + encode(body) + b"\n\n"
                 for record in page.records:
+                    if until is not None and record.seq > until:
+                        return
                     yield _event(record)
                 more = len(page.records) == _PAGE
                 after = page.next
+                if until is not None and not more:
+                    return
                 if not more and not await _news(service, after, end):
                     yield b": ping\n\n"
             yield b"event: error\ndata: " + encode(problem(ending())) + b"\n\n"
@@ -89,9 +95,12 @@ async def _news(service: Service, after: int, end: asyncio.Future[Any]) -> bool:
     """True as soon as there is something newer, or the daemon ends; False when it is time to show
     that we are still here."""
     news = asyncio.ensure_future(service.kernel.wait_for_events(after))
+    seconds = service.bounds.heartbeat_seconds
     try:
         done, _ = await asyncio.wait(
-            (news, end), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            (news, end),
+            timeout=seconds,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         return bool(done)
     finally:

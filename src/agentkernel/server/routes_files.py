@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Annotated, Final
 
 import msgspec
@@ -13,167 +12,145 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
 
+from agentkernel.errors import GuestProtocolError, InvalidInputError
+from agentkernel.guest.files import GuestFiles
 from agentkernel.kernel.kernel import LOCAL_OWNER
-from agentkernel.server.app import Service, route, service_of
+from agentkernel.server.app import route, service_of
 from agentkernel.server.bodies import MakeDirectory, Move, entry_body, octal
-from agentkernel.server.problems import (
-    RequestError,
-    json_response,
-    log_internal,
-    read_body,
-    read_query,
-)
+from agentkernel.server.content import Content, transfer_time, uploaded
+from agentkernel.server.problems import RequestError, json_response, read_body, read_query
 
-# Between two pieces of an upload.
-PIECE_SECONDS: Final = 60.0
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})\Z")
 
 
-class _Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OnPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every query about files has."""
+
     path: str
-    offset: Count = 0
+    user: str | None = None
+
+
+class _Read(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    offset: Count | None = None
     length: Count | None = None
 
 
-class _Write(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
+class _Write(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str | None = None
     append: bool = False
     parents: bool = False
 
 
-class _Remove(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
+class _Remove(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     recursive: bool = False
 
 
-class _Path(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
-
-
-class _Look(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
+class _Look(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow: bool = True
 
 
+def files_of(request: Request, user: str | None) -> AbstractAsyncContextManager[GuestFiles]:
+    """The files of the request's sandbox, with the rights of `user`."""
+    kernel = service_of(request).kernel
+    return kernel.files(request.path_params["id"], owner=LOCAL_OWNER, user=user)
+
+
 async def _read(request: Request) -> Response:
-    service, id = service_of(request), request.path_params["id"]
+    service = service_of(request)
     query = read_query(request, _Read)
+    asked = request.headers.get("range")
+    if asked is not None and (query.offset is not None or query.length is not None):
+        raise InvalidInputError("a range is asked for twice", hint="by header or by query")
+    part = None
+    if asked is not None:
+        async with files_of(request, query.user) as files:
+            part = _byte_range(asked, (await files.stat(query.path)).size)
 
     async def pieces() -> AsyncGenerator[bytes, None]:
+        offset, length = (query.offset or 0, query.length) if part is None else part[:2]
+        sent = 0
         async with (
-            service.kernel.files(id, owner=LOCAL_OWNER) as files,
-            aclosing(
-                files.read_stream(query.path, offset=query.offset, length=query.length)
-            ) as stream,
+            files_of(request, query.user) as files,
+            aclosing(files.read_stream(query.path, offset=offset, length=length)) as stream,
         ):
             async for piece in stream:
+                sent += len(piece)
                 yield piece
+        if part is not None and sent != length:
+            raise GuestProtocolError("the file became shorter than the range that was promised")
 
     content = pieces()
     # What is wrong with the file shows here, while there still is a status to say it with.
     first = await anext(content, b"")
-    return _Content(service, first, content)
+    if part is None:
+        return Content(service, first, content)
+    offset, length, size = part
+    told = {"Content-Range": f"bytes {offset}-{offset + length - 1}/{size}"}
+    return Content(service, first, content, status=206, headers=told)
 
 
-class _Content(Response):
-    """A body of unknown length. One that breaks off is cut off: it can't be taken for whole."""
-
-    media_type = "application/octet-stream"
-
-    def __init__(self, service: Service, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
-        self._service = service
-        self._first = first
-        self._rest = rest
-        self.background = None
-        self.status_code = 200
-        self.init_headers()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._rest):
-            with contextlib.suppress(Exception):
-                await self._service.while_wanted(receive, self._send(send))
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": self._first, "more_body": True})
-        try:
-            async for piece in self._rest:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        except Exception as exc:
-            log_internal(exc)
-            raise
-        await send({"type": "http.response.body", "body": b""})
+def _byte_range(header: str, size: int) -> tuple[int, int, int] | None:
+    """Offset, length and the file's size; None: not a range we have to understand."""
+    match = _RANGE.match(header.strip())
+    if not match or match.group(1) == match.group(2) == "":
+        return None
+    first, last = match.groups()
+    if first == "":
+        start, end = max(0, size - int(last)), size
+    else:
+        start, end = int(first), size if last == "" else min(int(last) + 1, size)
+        if last and int(last) < start:
+            return None
+    if start >= end:
+        raise RequestError(416, f"the file has {size} bytes, and none in this range")
+    return start, end - start, size
 
 
 async def _write(request: Request) -> Response:
     query = read_query(request, _Write)
     mode = octal(query.mode)
     async with (
-        service_of(request).kernel.files(request.path_params["id"], owner=LOCAL_OWNER) as files,
-        aclosing(_upload(request)) as pieces,
+        transfer_time(request),
+        files_of(request, query.user) as files,
+        aclosing(uploaded(request)) as pieces,
     ):
         write = files.append if query.append else files.write
         size = await write(query.path, pieces, mode=mode, parents=query.parents)
     return json_response({"size": size})
 
 
-async def _upload(request: Request) -> AsyncGenerator[bytes, None]:
-    stream: AsyncIterator[bytes] = aiter(request.stream())
-    while True:
-        try:
-            async with asyncio.timeout(PIECE_SECONDS):
-                piece = await anext(stream, None)
-        except TimeoutError:
-            raise RequestError(408, f"nothing more came within {PIECE_SECONDS:g} s") from None
-        if piece is None:
-            return
-        if piece:
-            yield piece
-
-
 async def _remove(request: Request) -> Response:
     query = read_query(request, _Remove)
-    async with service_of(request).kernel.files(
-        request.path_params["id"], owner=LOCAL_OWNER
-    ) as files:
+    async with files_of(request, query.user) as files:
         await files.remove(query.path, recursive=query.recursive)
     return Response(status_code=204)
 
 
 async def _stat(request: Request) -> Response:
     query = read_query(request, _Look)
-    async with service_of(request).kernel.files(
-        request.path_params["id"], owner=LOCAL_OWNER
-    ) as files:
+    async with files_of(request, query.user) as files:
         return json_response(entry_body(await files.stat(query.path, follow=query.follow)))
 
 
 async def _list(request: Request) -> Response:
-    query = read_query(request, _Path)
-    async with service_of(request).kernel.files(
-        request.path_params["id"], owner=LOCAL_OWNER
-    ) as files:
+    query = read_query(request, OnPath)
+    async with files_of(request, query.user) as files:
         entries = await files.list(query.path)
     return json_response({"entries": [entry_body(entry) for entry in entries]})
 
 
 async def _mkdir(request: Request) -> Response:
     body = await read_body(request, MakeDirectory)
-    async with service_of(request).kernel.files(
-        request.path_params["id"], owner=LOCAL_OWNER
-    ) as files:
+    async with files_of(request, body.user) as files:
         await files.mkdir(body.path, mode=octal(body.mode), parents=body.parents)
     return Response(status_code=204)
 
 
 async def _move(request: Request) -> Response:
     body = await read_body(request, Move)
-    async with service_of(request).kernel.files(
-        request.path_params["id"], owner=LOCAL_OWNER
-    ) as files:
+    async with files_of(request, body.user) as files:
         await files.move(body.path, body.to, replace=body.replace)
     return Response(status_code=204)
 

@@ -22,9 +22,10 @@ from agentkernel.server.streams import Frames, websocket
 Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
-class _Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stdout_offset: Offset = 0
     stderr_offset: Offset = 0
+    follow: bool = True
 
 
 async def _start(request: Request) -> Response:
@@ -32,7 +33,10 @@ async def _start(request: Request) -> Response:
     if body.pty is not None:
         raise InvalidInputError("a job has no terminal", hint="use a stream")
     job = await service_of(request).kernel.jobs.start(
-        request.path_params["id"], body.words(), body.options(), owner=LOCAL_OWNER
+        request.path_params["id"],
+        body.words(),
+        msgspec.structs.replace(body.options(), output_bytes=body.output_bytes),
+        owner=LOCAL_OWNER,
     )
     return json_response(job_body(job), 201)
 
@@ -61,21 +65,25 @@ async def _signal(request: Request) -> Response:
 
 async def _attach(socket: WebSocket, frames: Frames) -> None:
     kernel, id = service_of(socket).kernel, socket.path_params["job"]
-    query = read_query(socket, _Offsets)
+    query = read_query(socket, _Attach)
     job = await kernel.jobs.get(id, owner=LOCAL_OWNER)
+    written = None if query.follow else await kernel.jobs.written(id, owner=LOCAL_OWNER)
     async with kernel.jobs.attach(
         id,
         owner=LOCAL_OWNER,
         stdout_offset=query.stdout_offset,
         stderr_offset=query.stderr_offset,
     ) as process:
-        await frames.carry(
+        ended = await frames.carry(
             process,
             stdin=bool(job.options.get("stdin")),
             offsets={Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset},
+            until=written,
         )
-        status = await kernel.judge(job.sandbox_id, process.status, owner=LOCAL_OWNER)
-    await frames.exit(status)
+        if not ended:
+            await frames.caught_up(process)
+            return
+    await frames.exit(await kernel.jobs.outcome(job))
 
 
 ROUTES: list[BaseRoute] = [

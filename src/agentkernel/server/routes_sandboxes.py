@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from agentkernel.errors import ConflictError, InvalidInputError, SandboxUnavailableError
+from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.store import Idempotency
@@ -53,7 +52,9 @@ def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
         return None
     if not 1 <= len(key) <= 256:
         raise InvalidInputError("an Idempotency-Key has 1 to 256 characters")
-    same = msgspec.json.encode(body, order="deterministic")
+    # Where it is repeated from does not make it another one.
+    wanted = msgspec.structs.replace(body, host_env={})
+    same = msgspec.json.encode(wanted, order="deterministic")
     return Idempotency(key=key, fingerprint=hashlib.sha256(same).hexdigest())
 
 
@@ -76,9 +77,9 @@ async def _list(request: Request) -> Response:
 async def _show(request: Request) -> Response:
     kernel, id = service_of(request).kernel, request.path_params["id"]
     record = await kernel.get(id, owner=LOCAL_OWNER)
+    known = await kernel.known(record.id, owner=LOCAL_OWNER)
     body: dict[str, Any] = sandbox_body(record)
-    with contextlib.suppress(ConflictError, SandboxUnavailableError):
-        body["effective"] = await kernel.effective(record.id, owner=LOCAL_OWNER)
+    body |= {"effective": known.effective, "usage": known.usage}
     return json_response(body)
 
 

@@ -1,9 +1,9 @@
 """Processes over WebSockets: frames to bytes and back, at the pace of whoever is slower.
 
 What must hold: output is asked of the guest only when what came before is written to the socket, so
-the guest's window is all that is ever held; of stdin a window is read ahead, so that a signal gets
-past input that the command does not take, and no more. Nothing is gathered: a byte leaves when the
-guest writes it.
+the guest's window is all that is ever held. Of stdin a window is read ahead and no more; a client
+that goes by what it is told was taken never has more under way, so its signals always get past
+input that the command does not take. Nothing is gathered: a byte leaves when the guest writes it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
+from agentkernel.backends.base import Progress
 from agentkernel.errors import InvalidInputError, SandboxUnavailableError
-from agentkernel.guest.processes import ExitStatus, GuestProcess
+from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess
 from agentkernel.guest.protocol import Channel
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import Control, status_body
 from agentkernel.server.problems import decode, encode, ending, problem
 
 STDIN_WINDOW: Final = 1 << 18
-FIRST_MESSAGE_SECONDS: Final = 30.0
-# How long a client that does not read may hold up the last words.
-LAST_WORDS_SECONDS: Final = 2.0
+# What was taken is told when it is this much.
+_TELL_TAKEN: Final = STDIN_WINDOW // 4
 _HANG_UP_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.2
+_OUTPUTS: Final = (Channel.STDOUT, Channel.STDERR)
 
 T = TypeVar("T")
 StreamHandler = Callable[[WebSocket, "Frames"], Coroutine[Any, Any, None]]
@@ -70,11 +73,12 @@ async def _until_end(service: Service, work: Coroutine[Any, Any, None]) -> None:
 
 async def first_message(socket: WebSocket, kind: type[T]) -> T:
     """What the stream is to do: JSON, as text."""
+    seconds = service_of(socket).bounds.first_message_seconds
     try:
-        async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
+        async with asyncio.timeout(seconds):
             message = await socket.receive()
     except TimeoutError:
-        raise InvalidInputError(f"no message came within {FIRST_MESSAGE_SECONDS:g} s") from None
+        raise InvalidInputError(f"no message came within {seconds:g} s") from None
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
     text = message.get("text")
@@ -89,6 +93,50 @@ class Frames:
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._deaf = False
+        self._dropped = 0
+        self._started = asyncio.Event()
+        self._hung_up: Callable[[], bool] = socket.scope.get("state", {}).get("hung_up", _never)
+
+    async def prepare(self, make: Callable[[Progress], Coroutine[Any, Any, T]]) -> T:
+        """Carries out what comes before the command and tells of its progress. A client that goes
+        away meanwhile cancels it."""
+        loop = asyncio.get_running_loop()
+        texts: asyncio.Queue[str] = asyncio.Queue()
+
+        def progress(text: str) -> None:
+            """Called in the thread that makes the image."""
+            loop.call_soon_threadsafe(texts.put_nowait, text)
+
+        work = asyncio.ensure_future(make(progress))
+        tasks = (
+            work,
+            asyncio.ensure_future(self._left()),
+            asyncio.ensure_future(self._tell_progress(texts)),
+        )
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            left = not work.done()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if left:
+            raise WebSocketDisconnect(1006)
+        while not texts.empty():
+            await self._control({"event": "progress", "text": texts.get_nowait()})
+        return work.result()
+
+    async def _left(self) -> None:
+        while not self._hung_up():  # noqa: ASYNC110 (nobody tells: nothing is read meanwhile)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _tell_progress(self, texts: asyncio.Queue[str]) -> None:
+        while True:
+            await self._control({"event": "progress", "text": await texts.get()})
+
+    async def notice(self, text: str) -> None:
+        """Something that holds for the command and its user should know."""
+        await self._control({"event": "notice", "text": text})
 
     async def carry(
         self,
@@ -96,30 +144,47 @@ class Frames:
         *,
         stdin: bool,
         offsets: Mapping[Channel, int] | None = None,
-    ) -> None:
+        until: Mapping[Channel, int] | None = None,
+        output_bytes: int | None = None,
+    ) -> bool:
         """Both directions until the process ends, whose `status` then is there; without one it was
-        lost. `offsets`: where its output begins, if jumps in it are to be told.
+        lost. False: it goes on, and its output was delivered up to `until`. `offsets`: where its
+        output begins, if jumps in it are to be told. `output_bytes`: what of each of stdout and
+        stderr is delivered; the rest is counted.
 
         Raises WebSocketDisconnect, and InvalidInputError for frames that are none.
         """
-        source = _Stdin(process, self._socket)
-        output = asyncio.ensure_future(self._output(process, offsets))
-        tasks = [
+        source = _Stdin(process, self._hung_up)
+        output = asyncio.ensure_future(self._output(process, offsets, until, output_bytes))
+        tasks: list[asyncio.Future[Any]] = [
             output,
             asyncio.ensure_future(self._input(process, source if stdin else None)),
-            asyncio.ensure_future(source.feed()),
         ]
+        if stdin:
+            tasks += [
+                asyncio.ensure_future(source.feed()),
+                asyncio.ensure_future(self._tell_taken(source)),
+            ]
         try:
             await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
             # A client that was heard to be gone matters less than how the command ended.
             (output if output.done() else tasks[1]).result()
+            return output.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
     async def exit(self, status: ExitStatus) -> None:
+        dropped = status.dropped_bytes + self._dropped
+        status = msgspec.structs.replace(status, dropped_bytes=dropped)
         await self._control({"event": "exit", **status_body(status)})
+
+    async def caught_up(self, process: GuestProcess) -> None:
+        """All that was there is delivered; the process goes on."""
+        out, err = (process.offsets[channel] for channel in (Channel.STDOUT, Channel.STDERR))
+        body = {"event": "caught_up", "stdout_offset": out, "stderr_offset": err}
+        await self._control(body)
 
     async def error(self, error: BaseException) -> None:
         await self._last({"event": "error", **problem(error)})
@@ -132,7 +197,7 @@ class Frames:
         if self._deaf:
             return
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(service_of(self._socket).bounds.last_words_seconds):
                 if body is None:
                     await self._socket.close()
                 else:
@@ -145,26 +210,65 @@ class Frames:
 
     # -- from the process -----------------------------------------------------------------------
 
-    async def _output(self, process: GuestProcess, offsets: Mapping[Channel, int] | None) -> None:
+    async def _output(
+        self,
+        process: GuestProcess,
+        offsets: Mapping[Channel, int] | None,
+        until: Mapping[Channel, int] | None,
+        output_bytes: int | None,
+    ) -> bool:
+        """See `carry`, whose answer this is."""
         expected = None if offsets is None else dict(offsets)
+        room = None if output_bytes is None else dict.fromkeys(_OUTPUTS, output_bytes)
         with contextlib.suppress(SandboxUnavailableError):
             await process.started()
             if process.pid is not None:
-                await self._control({"event": "started", "pid": process.pid})
-            while (chunk := await process.output()) is not None:
+                await self._control(
+                    {"event": "started", "pid": process.pid, "stdin_window": STDIN_WINDOW}
+                )
+                self._started.set()
+            while True:
+                if until and all(process.offsets[channel] >= until[channel] for channel in until):
+                    return False
+                chunk = await process.output()
+                if chunk is None:
+                    break
                 if expected is not None:
                     if chunk.offset != expected[chunk.channel]:
-                        await self._control(
-                            {
-                                "event": "offset",
-                                "channel": int(chunk.channel),
-                                "offset": chunk.offset,
-                            }
-                        )
+                        await self._tell_where("offset", chunk.channel, chunk.offset)
                     expected[chunk.channel] = chunk.offset + len(chunk.data)
-                await self._socket.send_bytes(bytes((chunk.channel,)) + chunk.data)
+                if room is None:
+                    await self._socket.send_bytes(bytes((chunk.channel,)) + chunk.data)
+                else:
+                    await self._send_within(room, chunk)
+        return True
+
+    async def _send_within(self, room: dict[Channel, int], chunk: Chunk) -> None:
+        """As much of it as there is room for; where the room ends is told once."""
+        data, left = chunk.data, room[chunk.channel]
+        if left < 0:
+            self._dropped += len(data)
+            return
+        if data := data[:left]:
+            await self._socket.send_bytes(bytes((chunk.channel,)) + data)
+        room[chunk.channel] = left - len(data)
+        if over := len(chunk.data) - len(data):
+            self._dropped += over
+            room[chunk.channel] = -1
+            await self._tell_where("truncated", chunk.channel, chunk.offset + len(data))
+
+    async def _tell_where(self, event: str, channel: Channel, offset: int) -> None:
+        await self._control({"event": event, "channel": int(channel), "offset": offset})
 
     # -- from the client ------------------------------------------------------------------------
+
+    async def _tell_taken(self, stdin: _Stdin) -> None:
+        await self._started.wait()
+        told = 0
+        while True:
+            taken = await stdin.taken(told + _TELL_TAKEN)
+            await self._control({"event": "taken", "bytes": taken})
+            told = taken
 
     async def _input(self, process: GuestProcess, stdin: _Stdin | None) -> None:
         while True:
@@ -200,14 +304,16 @@ async def _obey(process: GuestProcess, stdin: _Stdin | None, control: Control) -
 class _Stdin:
     """A window of input on its way to a process. None is its end."""
 
-    def __init__(self, process: GuestProcess, socket: WebSocket) -> None:
+    def __init__(self, process: GuestProcess, hung_up: Callable[[], bool]) -> None:
         self._process = process
-        self._hung_up: Callable[[], bool] = socket.scope.get("state", {}).get("hung_up", _never)
+        self._hung_up = hung_up
         self._pieces: deque[bytes | None] = deque()
         self._held = 0
         self._ended = False
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
+        self._taken = 0
+        self._was_taken = asyncio.Event()
 
     async def put(self, data: bytes | None) -> None:
         """Returns when there is room for more. Meanwhile nothing is read from the socket, so that
@@ -238,7 +344,16 @@ class _Stdin:
                     continue
                 await self._process.write(piece)
                 self._held -= len(piece)
+                self._taken += len(piece)
                 self._room.set()
+                self._was_taken.set()
+
+    async def taken(self, least: int) -> int:
+        """How many bytes are on their way to the process, once it is so many."""
+        while self._taken < least:
+            self._was_taken.clear()
+            await self._was_taken.wait()
+        return self._taken
 
 
 def _never() -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.local.cgroups import Hierarchy, SandboxGroups
+from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.errors import HostError
 from agentkernel.security.profiles import security_profile
 
@@ -63,7 +64,7 @@ def test_no_hierarchy_at_all(tmp_path: Path) -> None:
     groups = SandboxGroups(hierarchy, "abc")
     groups.create(LIMITS)
     assert (groups.enforced, groups.join_files, groups.mounts) == (set(), [], [])
-    assert "is not there" in hierarchy.reason
+    assert "is not there" in hierarchy.why_not("memory")[0]
 
 
 def test_a_group_that_can_not_be_made_is_a_host_error(unified: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_group_that_can_not_be_made_is_a_host_error(unified: Path) -> None:
 def test_real_groups_come_and_go() -> None:
     hierarchy = Hierarchy()
     if not hierarchy.parents:
-        pytest.skip(f"no control groups for this user: {hierarchy.reason}")
+        pytest.skip(f"no control groups for this user: {hierarchy.why_not('memory')}")
     groups = SandboxGroups(hierarchy, f"test-{os.getpid()}")
     groups.create(LIMITS)
     try:

@@ -14,7 +14,6 @@ from agentkernel.errors import GuestFileTooLargeError, GuestProtocolError
 from agentkernel.guest.channel import Control, End, GuestChannel, Message, Output
 from agentkernel.guest.file_types import (
     RECORD_MAX,
-    FileEntry,
     RecordReader,
     parse_change,
     parse_named_entry,
@@ -23,6 +22,7 @@ from agentkernel.guest.file_types import (
 )
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.protocol import Channel
+from agentkernel.trees.entries import TreeEntry
 
 ENTRY: dict[str, Any] = {
     "name": b"f",
@@ -38,7 +38,7 @@ ENTRY: dict[str, Any] = {
 
 def test_a_good_entry() -> None:
     assert parse_named_entry(ENTRY).name == "f"
-    assert parse_tree_entry(ENTRY).name == "d/f"
+    assert parse_tree_entry(ENTRY).path == "d/f"
     assert parse_named_entry(ENTRY | {"name": b"\xff"}).name == "\udcff"
 
 
@@ -140,7 +140,7 @@ def test_pieces_of_any_size_make_the_same_tree(step: int, content: bytes) -> Non
         for part in reader.tree(data[start : start + step])
     ]
     reader.finish()
-    assert [part.name for part in parts if isinstance(part, FileEntry)] == ["d/f", "d/f", "d"]
+    assert [part.path for part in parts if isinstance(part, TreeEntry)] == ["d/f", "d/f", "d"]
     assert b"".join(part for part in parts if isinstance(part, bytes)) == content * 2
 
 

@@ -8,8 +8,10 @@ and remove what any other left behind.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +19,7 @@ from typing import ClassVar
 from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
-from agentkernel.backends.local.cgroups import Hierarchy, SandboxGroups
+from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.directory import (
     Process,
     Runtime,
@@ -26,6 +28,7 @@ from agentkernel.backends.local.directory import (
     layers_in_use,
 )
 from agentkernel.backends.local.effective import effective_lines
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
 from agentkernel.backends.local.plan import LaunchPlan
@@ -35,6 +38,7 @@ from agentkernel.backends.local.sandbox import (
     release_ids,
     remove_files,
 )
+from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
 from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -126,8 +130,10 @@ class LocalBackend(Backend):
         directory = SandboxDirectory(self._kept / blueprint.id)
         runtime = directory.runtime()
         if runtime is None:
+            # It ended while nobody watched, or the machine did: its groups, ids and marks are left.
+            await self._end_unwatched(directory)
             return None
-        groups = SandboxGroups(self._hierarchy, blueprint.id)
+        groups = self._groups_of(directory)
         groups.find()
         channel = await self._connect(directory, runtime.token)
         return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
@@ -147,10 +153,13 @@ class LocalBackend(Backend):
 
     async def _end_unwatched(self, directory: SandboxDirectory) -> None:
         """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
-        groups = SandboxGroups(self._hierarchy, directory.path.name)
-        await end_sandbox(directory.process() or 0, directory, groups)
+        await end_sandbox(directory.process() or 0, directory, self._groups_of(directory))
         if idmaps.is_host_root():
             self._ranges.release_all(str(directory.path))
+
+    def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
+        """The groups of a sandbox that somebody else started."""
+        return SandboxGroups(self._hierarchy, directory.path.name, directory.groups())
 
     async def _start_in(
         self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
@@ -160,13 +169,16 @@ class LocalBackend(Backend):
         maps = self._choose_ids(blueprint, directory)
         try:
             await self.refuse(blueprint, maps)
-            root = self._resolve(blueprint, maps, progress)
+            # Making an image takes its time, and there are other sandboxes.
+            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
+            upper = choose_upper(blueprint, directory)
+            directory.record_groups(groups.paths)
             groups.create(self.group_limits(blueprint.limits))
-            self._refuse_unenforceable(blueprint, groups)
+            self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
-            pid = await self._launch(blueprint, maps, root, directory, groups, token)
-            lines = effective_lines(blueprint, root, maps, groups)
+            pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
+            lines = effective_lines(blueprint, root, maps, groups, upper)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -211,21 +223,30 @@ class LocalBackend(Backend):
             ids=view,
             toolchains=blueprint.toolchains,
             progress=progress,
+            environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
 
-    def _refuse_unenforceable(self, blueprint: Blueprint, groups: SandboxGroups) -> None:
+    def _refuse_unenforceable(
+        self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
+    ) -> None:
+        """No silent fallback: what was asked for by name holds, or there is no sandbox."""
         for limit in sorted(blueprint.explicit - set(self.features.limits)):
             raise UnenforceableError(
                 f"--{limit} can't be enforced by {self.name}",
                 hint="use --backend native, or leave the limit out",
+                limit=limit,
             )
-        reason = self._hierarchy.reason or "no such controller"
-        for limit in sorted(blueprint.explicit & {"memory", "cpus"}):
-            if limit not in groups.enforced:
+        for limit in sorted(blueprint.explicit & {"memory", "cpus", "disk"}):
+            if limit == "disk":
+                reason, remedy = upper.reason, upper.remedy
+            else:
+                reason, remedy = groups.why_not(limit)
+            if reason:
                 raise UnenforceableError(
                     f"--{limit} can't be enforced: {reason}",
-                    hint="run as root or with a delegated control group, or leave the limit out",
+                    hint=f"{remedy}; or leave the limit out, or accept it with --best-effort",
+                    limit=limit,
                 )
 
     async def _launch(
@@ -235,9 +256,14 @@ class LocalBackend(Backend):
         root: RootFilesystem,
         directory: SandboxDirectory,
         groups: SandboxGroups,
+        upper: Upper,
         token: bytes,
     ) -> int:
-        limits = blueprint.limits
+        path = None
+        if upper.kind == "directory":
+            path = str(directory.make_upper())
+        elif upper.kind == "image":
+            path = str(await make_image(directory, upper.size or 0))
         plan = LaunchPlan(
             maps=maps,
             hostname=blueprint.hostname,
@@ -247,11 +273,12 @@ class LocalBackend(Backend):
             boot=boot_configuration(blueprint, maps, token, groups, self.listen),
             nested_userns=blueprint.nested_userns,
             cgroups=groups.join_files,
-            upper=str(directory.make_upper()) if limits.disk_bytes is None else None,
+            upper=path,
+            upper_is_image=upper.kind == "image",
         )
-        if limits.disk_bytes is not None:
-            plan.upper_bytes = limits.disk_bytes
-            plan.upper_inodes = max(4096, limits.disk_bytes // 4096)
+        if upper.kind == "memory" and upper.size is not None:
+            plan.upper_bytes = upper.size
+            plan.upper_inodes = max(4096, upper.size // 4096)
         under_way = Launch(plan, root, groups, maps, directory)
         self.prepare(under_way, blueprint)
         record = directory.open_record()
@@ -262,6 +289,13 @@ class LocalBackend(Backend):
             raise self.explain(failure, under_way) from None
         finally:
             os.close(record)
+
+
+def _outside(blueprint: Blueprint) -> Mapping[str, str]:
+    """The environment that says where toolchains are: the user's, or else our own."""
+    if not blueprint.host_env:
+        return os.environ
+    return {"HOME": os.environ.get("HOME", ""), **blueprint.host_env}
 
 
 def _entries(directory: Path) -> int:

@@ -3,65 +3,59 @@
 The sandbox sees its own group, read-only, at /sys/fs/cgroup: that is where a JVM looks for the
 memory it may use (it asks sysinfo(2) otherwise, which knows no namespaces).
 
-A group is made at the top of the hierarchy the process can write to, never below the group of
-whoever started us, so that ending a login session or a service does not end sandboxes. Controllers
-that can't be had are reported, not guessed: the caller decides whether that matters.
+Where groups are made is `hierarchy`'s to know. Controllers that can't be had are reported, not
+guessed: the caller decides whether that matters.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from agentkernel.backends.base import SandboxUsage
+from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.errors import HostError
 from agentkernel.security.profiles import Limits
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-PARENT = "agentkernel"
-# What a limit needs, and what programs look for beside it on v1.
-LIMITING = ("memory", "pids", "cpu")
-_V1_COMPANIONS = ("cpuacct", "cpuset")
+COUNTED_BY = "control group"
 _CPU_PERIOD_US = 100_000
-
-
-class Hierarchy:
-    """What this machine offers: for each of memory, pids, cpu the directory to make groups in."""
-
-    def __init__(self, root: Path = CGROUP_ROOT) -> None:
-        self.unified = (root / "cgroup.controllers").exists()
-        self.parents: dict[str, Path] = {}
-        self.reason = ""
-        if not root.is_dir():
-            self.reason = f"{root} is not there"
-            return
-        for controller in LIMITING if self.unified else LIMITING + _V1_COMPANIONS:
-            base = root if self.unified else root / controller
-            if self.unified and controller not in _words(base / "cgroup.controllers"):
-                continue
-            if (base / "cgroup.procs").exists() and os.access(base, os.W_OK):
-                self.parents[controller] = base / PARENT
-        if not self.parents:
-            self.reason = "this user may not make control groups"
-
-    def can(self, controller: str) -> bool:
-        return controller in self.parents
+_CONTROLLERS = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
 
 
 class SandboxGroups:
-    """The groups of one sandbox. `enforced` names the limits that hold."""
+    """The groups of one sandbox. `enforced` names the limits that hold.
 
-    def __init__(self, hierarchy: Hierarchy, id: str) -> None:
+    `paths`: where an earlier owner made them, which may be another place than today's.
+    """
+
+    def __init__(
+        self, hierarchy: Hierarchy, id: str, paths: Mapping[str, str] | None = None
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._id = id
         self._unified = hierarchy.unified
-        self.reason = hierarchy.reason
-        self._groups = {name: parent / id for name, parent in hierarchy.parents.items()}
+        self._groups = {name: Path(path) for name, path in (paths or {}).items()}
+        if paths is None:
+            self._groups = {name: parent / id for name, parent in hierarchy.parents.items()}
         self.enforced: set[str] = set()
         self._oom_seen = 0
 
     @property
+    def paths(self) -> dict[str, str]:
+        return {name: str(path) for name, path in self._groups.items()}
+
+    @property
     def join_files(self) -> list[str]:
-        return sorted({str(path / "cgroup.procs") for path in self._groups.values()})
+        """For the launcher to write its own "0" to.
+
+        In version 1 `tasks`: a thread that moves itself alone waits for nobody, where moving a
+        process waits for the whole machine to pass a grace period (14 ms seen). The launcher has
+        one thread only.
+        """
+        name = "cgroup.procs" if self._unified else "tasks"
+        return sorted({str(path / name) for path in self._groups.values()})
 
     @property
     def mounts(self) -> list[tuple[str, str, str]]:
@@ -76,7 +70,9 @@ class SandboxGroups:
         """Makes the groups and writes the limits. On an error nothing is left."""
         try:
             for controller, path in self._groups.items():
-                self._make(controller, path)
+                path.mkdir(exist_ok=True)
+                if controller == "cpuset":
+                    _fill_cpuset(path)
             self._limit(limits)
         except OSError as exc:
             with contextlib.suppress(OSError):
@@ -98,20 +94,11 @@ class SandboxGroups:
                 self.enforced.add(limit)
         self.was_out_of_memory()
 
-    def _make(self, controller: str, path: Path) -> None:
-        parent = path.parent
-        parent.mkdir(exist_ok=True)
-        if self._unified:
-            for directory in (parent.parent, parent):
-                if controller not in _words(directory / "cgroup.subtree_control"):
-                    (directory / "cgroup.subtree_control").write_text(f"+{controller}")
-        path.mkdir(exist_ok=True)
-        if controller == "cpuset":
-            # A v1 cpuset takes no process before it has been told what its parent has.
-            for directory in (parent, path):
-                for name in ("cpuset.cpus", "cpuset.mems"):
-                    if not (directory / name).read_text().strip():
-                        (directory / name).write_text((directory.parent / name).read_text())
+    def why_not(self, limit: str) -> tuple[str, str]:
+        """Why a limit does not hold and what would mend it; nothing if it does."""
+        if limit in self.enforced:
+            return "", ""
+        return self._hierarchy.why_not(_CONTROLLERS[limit])
 
     def _limit(self, limits: Limits) -> None:
         memory, pids, cpu = (self._groups.get(name) for name in ("memory", "pids", "cpu"))
@@ -141,22 +128,56 @@ class SandboxGroups:
         if (group / "memory.memsw.limit_in_bytes").exists():
             (group / "memory.memsw.limit_in_bytes").write_text(str(limit))
 
+    # -- what happened -----------------------------------------------------------------------------
+
     def was_out_of_memory(self) -> bool:
         """True if the kernel killed for memory since the last call."""
-        group = self._groups.get("memory")
-        if group is None:
-            return False
-        try:
-            text = (
-                group / ("memory.events" if self._unified else "memory.oom_control")
-            ).read_text()
-        except OSError:
-            return False
-        count = next(
-            (int(w[1]) for w in map(str.split, text.splitlines()) if w[0] == "oom_kill"), 0
-        )
+        count = self.hits().get("memory", 0)
         newer, self._oom_seen = count > self._oom_seen, count
         return newer
+
+    def hits(self) -> dict[str, int]:
+        """How often a limit was hit, since the groups were made: `memory` by a kill, `pids` by a
+        fork that failed."""
+        kills = self._counters("memory", "memory.events" if self._unified else "memory.oom_control")
+        forks = self._counters("pids", "pids.events")
+        return {"memory": kills.get("oom_kill", 0), "pids": forks.get("max", 0)}
+
+    def usage(self) -> SandboxUsage | None:
+        """What the sandbox has used so far; None without groups that count it."""
+        if not self._groups or not any(path.exists() for path in self._groups.values()):
+            return None
+        cpu = self._counters("cpu", "cpu.stat")
+        if self._unified:
+            any_group = next(iter(self._groups.values()))
+            spent = _counters(any_group / "cpu.stat").get("usage_usec")
+            cpu_seconds = None if spent is None else spent / 1e6
+            throttled = cpu.get("throttled_usec")
+            throttled_seconds = None if throttled is None else throttled / 1e6
+            names = ("memory.current", "memory.peak")
+        else:
+            spent = self._number("cpuacct", "cpuacct.usage")
+            cpu_seconds = None if spent is None else spent / 1e9
+            throttled = cpu.get("throttled_time")
+            throttled_seconds = None if throttled is None else throttled / 1e9
+            names = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
+        return SandboxUsage(
+            counted_by=COUNTED_BY,
+            cpu_seconds=cpu_seconds,
+            throttled_seconds=throttled_seconds,
+            memory_bytes=self._number("memory", names[0]),
+            peak_memory_bytes=self._number("memory", names[1]),
+            processes=self._number("pids", "pids.current"),
+        )
+
+    def _number(self, controller: str, name: str) -> int | None:
+        group = self._groups.get(controller)
+        words = _words(group / name) if group else []
+        return int(words[0]) if words and words[0].isdigit() else None
+
+    def _counters(self, controller: str, name: str) -> dict[str, int]:
+        group = self._groups.get(controller)
+        return _counters(group / name) if group else {}
 
     def remove(self) -> bool:
         """False if the kernel still holds one (its last process is on the way out): call again."""
@@ -173,10 +194,28 @@ class SandboxGroups:
         return gone
 
 
+def _fill_cpuset(path: Path) -> None:
+    """A v1 cpuset takes no process before it has been told what its parent has."""
+    for directory in (path.parent, path):
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            if not (directory / name).read_text().strip():
+                (directory / name).write_text((directory.parent / name).read_text())
+
+
 def _is_limited(path: Path) -> bool:
     """v1 writes an absurdly large number, or -1, for "no limit"; v2 the word max."""
     words = _words(path)
     return bool(words) and words[0].isdigit() and int(words[0]) < 1 << 60
+
+
+def _counters(path: Path) -> dict[str, int]:
+    """Lines of `name number`."""
+    words = _words(path)
+    return {
+        name: int(value)
+        for name, value in zip(words[::2], words[1::2], strict=False)
+        if value.isdigit()
+    }
 
 
 def _words(path: Path) -> list[str]:

@@ -11,7 +11,13 @@ import os
 from pathlib import Path
 
 from agentkernel.backends.local.launcher import LaunchFailure
-from agentkernel.errors import AgentKernelError, HostError, LaunchError, ResourceExhaustedError
+from agentkernel.errors import (
+    AgentKernelError,
+    HostError,
+    LaunchError,
+    ResourceExhaustedError,
+    UnenforceableError,
+)
 
 # Unprivileged overlay mounts; mount_setattr; close_range with CLOEXEC. Checked by doing, said here.
 KERNEL_FLOOR_USER = (5, 12)
@@ -25,7 +31,7 @@ _USERNS_STAGES = {
     "unshare-user", "map-single", "map-range", "map-inner", "clone-guest", "propagation", "staging",
     "loopback", "unshare-net", "source", "source-attributes", "hostname", "nested-user",
 }  # fmt: skip
-_NO_UPPER = {"overlay", "NFS", "FUSE", "9p"}
+NO_UPPER = {"overlay", "NFS", "FUSE", "9p"}
 
 
 def kernel_version() -> tuple[int, int]:
@@ -60,9 +66,18 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         )
     if stage in ("overlay", "upper") and number in (errno.EINVAL, *_FORBIDS, errno.EOPNOTSUPP):
         return _no_overlay(failure, upper)
+    if stage in ("loop", "image-mount"):
+        return UnenforceableError(
+            f"--disk can't be enforced: an image file can't be mounted: {failure.detail}: "
+            f"{os.strerror(number)}",
+            hint="load the modules loop and ext4, or leave the limit out",
+            limit="disk",
+        )
+    if stage == "image-lock":
+        return LaunchError("the sandbox's disk is still in use", hint="try again")
     if stage == "idmap":
         return HostError(
-            f"the file system of {failure.detail} ({_filesystem(failure.detail)}) can't be "
+            f"the file system of {failure.detail} ({filesystem_of(failure.detail)}) can't be "
             f"idmapped: {os.strerror(number)}",
             hint="as root, images and state must be on ext4, xfs, btrfs or tmpfs; "
             "or run agentkernel as a normal user",
@@ -126,8 +141,8 @@ def _no_namespaces_left(stage: str) -> HostError:
 
 
 def _no_overlay(failure: LaunchFailure, upper: str | None) -> AgentKernelError:
-    kind = _filesystem(upper) if upper else ""
-    if kind in _NO_UPPER:
+    kind = filesystem_of(upper) if upper else ""
+    if kind in NO_UPPER:
         return HostError(
             f"the state directory is on {kind}, which can't hold a sandbox's files: {upper}",
             hint="set AGENTKERNEL_STATE_DIR to a directory on ext4, xfs, btrfs or tmpfs, "
@@ -140,7 +155,7 @@ def _no_overlay(failure: LaunchFailure, upper: str | None) -> AgentKernelError:
     )
 
 
-def _filesystem(path: str) -> str:
+def filesystem_of(path: str) -> str:
     """The type of the file system that holds `path`, from the longest matching mount point."""
     best, kind = "", "unknown"
     real = os.path.realpath(path)

@@ -6,9 +6,11 @@
         s        agentd's socket, while it runs
         process  its PID 1 on the host: boot id, pid, start time; before it does anything
         runtime  what is needed to find the running sandbox again: process, token, ids, root
+        groups   paths of its control groups, which may not be where new ones are made
         layers   host paths of the layers it stands on, a line each
         engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         upper/   the guest's files, unless they are in memory
+        image    or a file system that holds them, where they have a bound
 
 A directory below `runs` gets its final name only once its lock is held, so one that can be locked
 has been abandoned and may be removed. Kept ones are never judged by a lock: whoever owns the state
@@ -32,8 +34,8 @@ from agentkernel.errors import HostError
 from agentkernel.images.model import RootFilesystem
 
 _UNFINISHED = ".new-"
-_RUNNING_FILES = ("s", "process", "runtime")
-_OWN_FILES = ("layers", "lock")
+_RUNNING_FILES = ("s", "process", "runtime", "groups")
+_OWN_FILES = ("image", ".image", "layers", "lock")
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -98,6 +100,10 @@ class SandboxDirectory:
     def upper(self) -> Path:
         return self.path / "upper"
 
+    @property
+    def image(self) -> Path:
+        return self.path / "image"
+
     def make_upper(self) -> Path:
         self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
@@ -116,6 +122,16 @@ class SandboxDirectory:
     def record_layers(self, paths: Iterable[str]) -> None:
         """Before they are used: whoever prunes layers keeps these."""
         (self.path / "layers").write_text("\n".join(paths), errors="surrogateescape")
+
+    def record_groups(self, paths: dict[str, str]) -> None:
+        """Before they are made: whoever comes next can find and remove them."""
+        (self.path / "groups").write_bytes(msgspec.json.encode(paths))
+
+    def groups(self) -> dict[str, str] | None:
+        try:
+            return msgspec.json.decode((self.path / "groups").read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.DecodeError):
+            return None
 
     def open_record(self) -> int:
         """A descriptor for the launcher to append the pid and start time of PID 1 to."""

@@ -7,16 +7,17 @@ enforced says so ("not enforced") and why.
 
 from __future__ import annotations
 
-from agentkernel.backends.base import Blueprint, EffectiveLine
+import resource
+
+from agentkernel.backends.base import NOT_ENFORCED, Blueprint, EffectiveLine
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
+from agentkernel.backends.local.uppers import Upper
 from agentkernel.images.model import RootFilesystem
-
-NOT_ENFORCED = "not enforced"
 
 
 def effective_lines(
-    blueprint: Blueprint, root: RootFilesystem, maps: IdMaps, groups: SandboxGroups
+    blueprint: Blueprint, root: RootFilesystem, maps: IdMaps, groups: SandboxGroups, upper: Upper
 ) -> list[EffectiveLine]:
     limits = blueprint.limits
     line = EffectiveLine
@@ -44,14 +45,10 @@ def effective_lines(
             if "pids" in groups.enforced
             else "RLIMIT_NPROC in the user namespace",
         ),
-        line("disk", *_disk(blueprint)),
+        line("disk", *_disk(upper)),
         line("/tmp", _size(limits.tmp_bytes), "size of the tmpfs"),
         line("/dev/shm", _size(limits.shm_bytes), "size of the tmpfs"),
-        line(
-            "open files",
-            _plain(limits.nofile),
-            "RLIMIT_NOFILE" if limits.nofile else "the machine's",
-        ),
+        line("open files", *_open_files(limits.nofile)),
         line(
             "image", root.reference, "overlay: layers read-only, changes in the sandbox's own upper"
         ),
@@ -65,15 +62,6 @@ def effective_lines(
     return lines
 
 
-def unenforced(lines: tuple[EffectiveLine, ...]) -> list[str]:
-    """Sentences for stderr: what the profile wants and this machine can't give."""
-    return [
-        f"{line.what} {line.value} is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_ENFORCED) and line.what in ("memory", "cpus", "disk")
-    ]
-
-
 def _capabilities(blueprint: Blueprint) -> str:
     return " ".join(sorted(c.removeprefix("CAP_") for c in blueprint.capabilities)) or "none"
 
@@ -84,19 +72,34 @@ def _nested(blueprint: Blueprint) -> tuple[str, str]:
     return "denied", "max_user_namespaces=0 and seccomp"
 
 
-def _disk(blueprint: Blueprint) -> tuple[str, str]:
-    size = blueprint.limits.disk_bytes
-    if size is None:
-        return "unbounded", "files are in the state directory"
-    return _size(size), "size of the tmpfs (files are in memory and count as memory)"
+def _disk(upper: Upper) -> tuple[str, str]:
+    size = _size(upper.size)
+    match upper.kind:
+        case "memory":
+            return size, "size of the tmpfs (files are in memory and count as memory)"
+        case "image":
+            return size, "size of the ext4 image file that holds the files"
+        case _:
+            if upper.reason:
+                return size, f"{NOT_ENFORCED}: {upper.reason}"
+            return size, "files are in the state directory"
+
+
+def _open_files(wanted: int | None) -> tuple[str, str]:
+    """agentd can't give more than it has itself."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if wanted is None:
+        return "unbounded", "the machine's"
+    if most not in (-1, resource.RLIM_INFINITY) and most < wanted:
+        return _plain(most), f"RLIMIT_NOFILE; {wanted} would be more than this user may have"
+    return _plain(wanted), "RLIMIT_NOFILE"
 
 
 def _by_group(name: str, value: object, groups: SandboxGroups) -> str:
     if value is None:
         return "no limit set"
-    if name in groups.enforced:
-        return "control group"
-    return f"{NOT_ENFORCED}: {groups.reason or 'no such controller'}"
+    reason, _ = groups.why_not(name)
+    return f"{NOT_ENFORCED}: {reason}" if reason else "control group"
 
 
 def _plain(value: float | int | None) -> str:

@@ -38,6 +38,7 @@ class LaunchPlan:
     nested_userns: bool = False
     cgroups: list[str] = field(default_factory=list)
     upper: str | None = None
+    upper_is_image: bool = False
     upper_bytes: int = _UNBOUNDED_UPPER
     upper_inodes: int = 0
     engine: list[str] = field(default_factory=list)
@@ -49,9 +50,11 @@ class LaunchPlan:
     _ops: list[dict[str, Any]] = field(default_factory=list)
     _stacks: int = 0
 
-    def source(self, path: str, *, file: bool = False, writable: bool = False) -> int:
+    def source(
+        self, path: str, *, file: bool = False, writable: bool = False, image: bool = False
+    ) -> int:
         """The number of a host path. The same path is staged once."""
-        entry = {"path": path, "file": file, "writable": writable}
+        entry = {"path": path, "file": file, "writable": writable, "image": image}
         if entry not in self._sources:
             self._sources.append(entry)
         return self._sources.index(entry)
@@ -74,7 +77,9 @@ class LaunchPlan:
         return f"{self.staging}/b"
 
     def encode(self) -> bytes:
-        upper = -1 if self.upper is None else self.source(self.upper, writable=True)
+        upper = -1
+        if self.upper is not None:
+            upper = self.source(self.upper, writable=True, image=self.upper_is_image)
         agent = self.source(self.agent_path, file=True) if self.agent_path else 0
         engine = self.engine_directory
         engine_source = self.source(engine, writable=True) if engine else -1

@@ -6,20 +6,31 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping
+from pathlib import Path
 
-from agentkernel.backends.base import Blueprint, EffectiveLine
+import msgspec
+
+from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
 from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.cgroups import SandboxGroups
+from agentkernel.backends.local.diagnose import explain
 from agentkernel.backends.local.directory import Runtime, SandboxDirectory
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
 from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.uppers import wait_unmounted
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
 
 _SHUTDOWN_ANSWER_S = 5.0
+_STATS_S = 1.0
+_COUNTED_BY_AGENTD = "processes that live or were waited for, as agentd sees them"
+_HIT = {
+    "memory": "the sandbox has no more than {} of memory: the kernel ended a process in it",
+    "pids": "the sandbox has no more than {} processes and threads: one could not be started",
+}
 
 
 class LocalSandbox:
@@ -43,6 +54,10 @@ class LocalSandbox:
         self._directory = directory
         self._groups = groups
         self._ranges = ranges
+        self._has_ended = False
+        self._last_usage: SandboxUsage | None = None
+        # What an owner before us has told, or had no chance to: not ours to tell again.
+        self._hits_told = groups.hits()
 
     @property
     def root(self) -> RootFilesystem:
@@ -69,11 +84,41 @@ class LocalSandbox:
     def was_out_of_memory(self) -> bool:
         return self._groups.was_out_of_memory()
 
+    async def usage(self) -> SandboxUsage | None:
+        if not self._has_ended:
+            self._last_usage = await self._usage_now()
+        return self._last_usage
+
+    async def _usage_now(self) -> SandboxUsage | None:
+        counted = self._groups.usage()
+        try:
+            stats = await self.channel.call("stats", seconds=_STATS_S)
+        except SandboxUnavailableError:
+            return counted
+        disk = stats.get("disk_used_kb") if _is_bounded(self.effective) else None
+        return msgspec.structs.replace(counted or _by_agentd(stats), disk_bytes=_kilobytes(disk))
+
+    def limit_hits(self) -> list[LimitHit]:
+        hits, told = self._groups.hits(), self._hits_told
+        self._hits_told = hits
+        limits = {line.what: line.value for line in self.effective}
+        return [
+            LimitHit(limit=name, times=count - told[name], words=_HIT[name].format(limits[name]))
+            for name, count in hits.items()
+            if count > told[name]
+        ]
+
     async def stop(self, grace_seconds: float = 0.0) -> None:
         if grace_seconds > 0 and not self.channel.closed.done():
             await _ask_to_shut_down(self.channel, grace_seconds)
         self.channel.close()
-        await end_sandbox(self.pid, self._directory, self._groups)
+        await end_process(self.pid)
+        # Nothing runs any more, and the groups still know what did. Read if anybody has ever asked.
+        if not self._has_ended and self._last_usage and (final := self._groups.usage()):
+            disk = self._last_usage.disk_bytes
+            self._last_usage = msgspec.structs.replace(final, disk_bytes=disk)
+        self._has_ended = True
+        await end_sandbox(0, self._directory, self._groups)
         release_ids(self.maps, self._directory, self._ranges)
 
     async def destroy(self) -> None:
@@ -93,8 +138,9 @@ async def _ask_to_shut_down(channel: GuestChannel, grace_seconds: float) -> None
 async def end_sandbox(pid: int, directory: SandboxDirectory, groups: SandboxGroups) -> None:
     """Everything of a sandbox but its files and ids. Idempotent; each step is safe to repeat."""
     if pid:
-        await _end_process(pid)
+        await end_process(pid)
     await _remove_groups(groups)
+    await wait_unmounted(directory)
     directory.forget_runtime()
 
 
@@ -105,13 +151,18 @@ def release_ids(maps: idmaps.IdMaps, directory: SandboxDirectory, ranges: IdRang
 
 
 async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:
-    """The directory with all that a guest made of it. Idempotent."""
-    if directory.upper.exists():
+    """The directory with all that a guest made of it. Idempotent.
+
+    Raises HostError where the system forbids the user namespace that the files belong to.
+    """
+    if directory.upper.exists() and not _remove_if_empty(directory.upper):
         plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
         plan.source(str(directory.upper), writable=True)
         try:
             await remove_upper(str(agentd_path()), plan.encode())
         except LaunchFailure as failure:
+            if failure.stage != "remove":
+                raise explain(failure, as_root=maps.mode == "range", upper=None) from None
             raise AgentKernelError(
                 f"files of a sandbox can't be removed: {failure.detail}: "
                 f"{os.strerror(failure.errno)}"
@@ -119,7 +170,16 @@ async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None
     directory.remove()
 
 
-async def _end_process(pid: int) -> None:
+def _remove_if_empty(path: Path) -> bool:
+    """True if no guest ever wrote there: that takes no user namespace, which may be forbidden."""
+    try:
+        path.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+async def end_process(pid: int) -> None:
     """Kills the process that is the sandbox, with everything inside; returns when it is gone."""
     try:
         fd = os.pidfd_open(pid)
@@ -137,6 +197,31 @@ async def _end_process(pid: int) -> None:
         pass
     finally:
         os.close(fd)
+
+
+def _is_bounded(lines: tuple[EffectiveLine, ...]) -> bool:
+    """The file system at / is the sandbox's own: what is used of it is what its files take."""
+    return any(line.what == "disk" and line.enforced_by.startswith("size of") for line in lines)
+
+
+def _by_agentd(stats: Mapping[str, object]) -> SandboxUsage:
+    spent = _count(stats.get("cpu_us"))
+    return SandboxUsage(
+        counted_by=_COUNTED_BY_AGENTD,
+        cpu_seconds=None if spent is None else spent / 1e6,
+        memory_bytes=_kilobytes(stats.get("memory_kb")),
+        processes=_count(stats.get("procs")),
+    )
+
+
+def _kilobytes(value: object) -> int | None:
+    count = _count(value)
+    return None if count is None else count * 1024
+
+
+def _count(value: object) -> int | None:
+    """A number of agentd's, if it is one."""
+    return value if type(value) is int and 0 <= value < 1 << 62 else None
 
 
 async def _remove_groups(groups: SandboxGroups) -> None:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from agentkernel.backends.base import Blueprint, EffectiveLine, Features
+from agentkernel.backends.base import NOT_ENFORCED, Blueprint, EffectiveLine, Features
 from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch
-from agentkernel.backends.local.effective import NOT_ENFORCED
 from agentkernel.backends.local.plan import add_files, add_stacks
 from agentkernel.backends.local.sandbox import LocalSandbox
 from agentkernel.backends.oci.backend import OciBackend, refuse_shifted, replace_line

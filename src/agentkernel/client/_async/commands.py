@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -11,11 +13,16 @@ from typing import Any
 from agentkernel.client import frames, wire
 from agentkernel.client._async.transport import CALL_SECONDS, AsyncTransport
 from agentkernel.client._async.websocket import AsyncWebSocket
+from agentkernel.client.asyncio_stream import AsyncTurns
 from agentkernel.client.results import Chunk, CommandResult
 from agentkernel.errors import DaemonError, InvalidInputError
 
 STDIN, STDOUT, STDERR, CONTROL = 0, 1, 2, 3
 _STDIN_CHUNK = 1 << 16
+# What the daemon reads ahead of stdin, unless it says another number.
+_STDIN_WINDOW = 1 << 18
+# How much output a write that waits may put aside.
+_MOST_ASIDE = 1 << 20
 Command = str | Sequence[str]
 
 
@@ -30,8 +37,9 @@ def command_body(command: Command, options: Mapping[str, Any]) -> dict[str, Any]
 class AsyncCommandStream:
     """Iterate it to the end, then `result` is there. It runs from the first step, or from `open`.
 
-    Leaving it early (`close`, or the end of its `with` block) ends a command after 10 s; a job it
-    leaves alone.
+    Leaving it early (`close`, or the end of its `with` block) ends a command after 10 s, and one of
+    `run_stream` at once; a job it leaves alone. `notices` are sentences about what does not hold in
+    the sandbox, and `truncated` is how far each of its streams was delivered, if not to its end.
     """
 
     def __init__(
@@ -44,12 +52,22 @@ class AsyncCommandStream:
         offsets: tuple[int, int] = (0, 0),
     ) -> None:
         self.pid: int | None = None
+        self.notices: list[str] = []
+        self.truncated: dict[str, int] = {}
         self._transport = transport
         self._path = path
         self._query = query
         self._first = first
         self._socket: AsyncWebSocket | None = None
         self._result: CommandResult | None = None
+        self._over = False
+        self._turns = AsyncTurns()
+        self._aside: deque[Chunk] = deque()
+        self._size_aside = 0
+        # None: the daemon does not say what was taken.
+        self._window: int | None = _STDIN_WINDOW
+        self._sent = 0
+        self._taken = 0
         self._offsets = {STDOUT: offsets[0], STDERR: offsets[1]}
         kind = codecs.getincrementaldecoder("utf-8")
         self._decoders = {STDOUT: kind("replace"), STDERR: kind("replace")}
@@ -82,11 +100,25 @@ class AsyncCommandStream:
 
     async def read(self, *, seconds: float | None = None) -> Chunk | None:
         """The next piece of output, None at the end. DaemonTimeoutError after `seconds`."""
-        if self._result is not None:
-            return self._flush()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self._aside and not self._over:
+            await self._step(deadline)
+        if self._aside:
+            chunk = self._aside.popleft()
+            self._size_aside -= len(chunk.data)
+            return chunk
+        return self._flush()
+
+    async def _step(self, deadline: float | None) -> None:
+        """Takes one message, or returns when somebody else has."""
         await self.open()
         assert self._socket is not None
-        while self._result is None:
+        if not await self._turns.take(deadline):
+            return
+        try:
+            if self._over:
+                return
+            seconds = None if deadline is None else deadline - time.monotonic()
             message = await self._socket.receive(seconds=seconds)
             if not message:
                 self._socket.stream.close()
@@ -95,10 +127,12 @@ class AsyncCommandStream:
                     hint="how it ended is not known; a job can be attached to again",
                 )
             if message[0] in (STDOUT, STDERR):
-                return self._chunk(message[0], message[1:])
-            if message[0] == CONTROL:
+                self._aside.append(self._chunk(message[0], message[1:]))
+                self._size_aside += len(message) - 1
+            elif message[0] == CONTROL:
                 await self._notice(json.loads(message[1:]))
-        return self._flush()
+        finally:
+            self._turns.give_back()
 
     async def wait(self) -> CommandResult:
         """Reads to the end and drops the output."""
@@ -107,10 +141,25 @@ class AsyncCommandStream:
         return self.result
 
     async def write(self, data: bytes | str) -> None:
-        """To its stdin (`stdin=True`). Waits while the command does not read."""
+        """To its stdin (`stdin=True`). Waits while the command does not read; signals get past.
+
+        Output that comes meanwhile is put aside for `read`, 1 MiB of it: whoever writes to a
+        command that answers at length has to read at the same time.
+        """
         view = memoryview(data.encode() if isinstance(data, str) else data)
         for start in range(0, len(view), _STDIN_CHUNK):
-            await self._send(bytes((STDIN,)) + view[start : start + _STDIN_CHUNK])
+            piece = view[start : start + _STDIN_CHUNK]
+            while self._must_wait(len(piece)):
+                await self._step(None)
+            if self._over:
+                return  # nobody is left to take it
+            self._sent += len(piece)
+            await self._send(bytes((STDIN,)) + piece)
+
+    def _must_wait(self, size: int) -> bool:
+        if self._window is None or self._over or self._size_aside > _MOST_ASIDE:
+            return False
+        return self._sent - self._taken + size > self._window
 
     async def close_stdin(self) -> None:
         await self._control(eof=True)
@@ -160,11 +209,23 @@ class AsyncCommandStream:
         match body.get("event"):
             case "started":
                 self.pid = body.get("pid")
+                self._window = body.get("stdin_window")
+            case "taken":
+                self._taken = body["bytes"]
+            case "notice":
+                self.notices.append(str(body.get("text")))
+            case "truncated":
+                name = "stdout" if body.get("channel") == STDOUT else "stderr"
+                self.truncated[name] = body["offset"]
+            case "caught_up":
+                self._over = True
+                await self.close()
             case "offset":
                 if body.get("channel") in self._offsets:
                     self._offsets[body["channel"]] = body["offset"]
             case "exit":
                 self._result = CommandResult.of(body)
+                self._over = True
                 await self.close()
             case "error":
                 await self.close()

@@ -28,9 +28,17 @@ class AsyncJob:
         self.info = JobInfo.of(body)
         return self.info
 
-    def output(self, *, stdout_offset: int = 0, stderr_offset: int = 0) -> AsyncCommandStream:
-        """Its output from the given offsets, live to its end; leaving it leaves the job alone."""
+    def output(
+        self, *, stdout_offset: int = 0, stderr_offset: int = 0, follow: bool = True
+    ) -> AsyncCommandStream:
+        """Its output from the given offsets, live to its end; leaving it leaves the job alone.
+
+        Without `follow` it ends when all that was there at its beginning is read; then there is a
+        `result` only if the job has ended.
+        """
         query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
+        if not follow:
+            query["follow"] = 0
         return AsyncCommandStream(
             self._transport,
             f"/v1/jobs/{self.id}/attach",
@@ -77,14 +85,19 @@ class AsyncJobs:
         user: str | None = None,
         timeout_seconds: float | None = None,
         stdin: bool | None = None,
+        output_bytes: int | None = None,
     ) -> AsyncJob:
-        """Returns when it runs, has ended, or could not be started: `info` tells."""
+        """Returns when it runs, has ended, or could not be started: `info` tells.
+
+        `output_bytes`: how much of each of its streams is kept, the newest (64 MiB unless given).
+        """
         options = {
             "env": env,
             "cwd": cwd,
             "user": user,
             "timeout_seconds": timeout_seconds,
             "stdin": stdin,
+            "output_bytes": output_bytes,
         }
         body = await self._transport.call("POST", self._path, json=command_body(command, options))
         return AsyncJob(self._transport, JobInfo.of(body))

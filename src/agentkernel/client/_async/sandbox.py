@@ -16,19 +16,19 @@ from typing import Any, Literal
 from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
 from agentkernel.client._async.files import AsyncFiles
 from agentkernel.client._async.jobs import AsyncJobs
+from agentkernel.client._async.runs import finish, run, run_stream
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
     AsyncTransport,
     shared_transport,
 )
 from agentkernel.client.results import CommandResult, SandboxInfo
+from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import segment
 from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
 
 AtEnd = Literal["stop", "remove"]
-# What the daemon may take on top of a command's own time.
-_GRACE_SECONDS = 30.0
 _PAGE = 500
 
 
@@ -84,6 +84,7 @@ class AsyncSandbox:
             "on_ttl": on_ttl,
             "on_idle": on_idle,
             "ephemeral": not kept,
+            "host_env": host_environment(),
             **spec,
         }
         body = await transport.call(
@@ -192,7 +193,7 @@ class AsyncSandbox:
         A command that fails is a result; with `check` it is a CommandFailedError.
         """
         options = {"env": env, "cwd": cwd, "user": user, "timeout_seconds": timeout_seconds}
-        result = await _finish(
+        result = await finish(
             self._transport, f"{self._path}/exec", command, options, stdin, output_bytes, {}
         )
         return result.check() if check else result
@@ -207,8 +208,12 @@ class AsyncSandbox:
         timeout_seconds: float | None = None,
         stdin: bool = False,
         pty: tuple[int, int] | None = None,
+        output_bytes: int | None = None,
     ) -> AsyncCommandStream:
-        """A command whose output is read while it runs; `pty` is rows and columns."""
+        """A command whose output is read while it runs; `pty` is rows and columns.
+
+        `output_bytes`: what of each of stdout and stderr is delivered; the rest is counted.
+        """
         options = {
             "env": env,
             "cwd": cwd,
@@ -216,48 +221,12 @@ class AsyncSandbox:
             "timeout_seconds": timeout_seconds,
             "stdin": stdin or None,
             "pty": None if pty is None else [*pty],
+            "output_bytes": output_bytes,
         }
         return AsyncCommandStream(
             self._transport, f"{self._path}/exec/stream", first=command_body(command, options)
         )
 
-    @classmethod
-    async def run(
-        cls,
-        command: Command,
-        *,
-        cwd: str | None = None,
-        timeout_seconds: float | None = None,
-        stdin: bytes | str | None = None,
-        output_bytes: int | None = None,
-        check: bool = False,
-        transport: AsyncTransport | None = None,
-        **spec: Any,
-    ) -> CommandResult:
-        """One command in a sandbox of its own, which is gone afterwards."""
-        options = {"cwd": cwd, "timeout_seconds": timeout_seconds}
-        result = await _finish(
-            transport or shared_transport(), "/v1/run", command, options, stdin, output_bytes, spec
-        )
-        return result.check() if check else result
-
-
-async def _finish(
-    transport: AsyncTransport,
-    path: str,
-    command: Command,
-    options: Mapping[str, Any],
-    stdin: bytes | str | None,
-    output_bytes: int | None,
-    spec: Mapping[str, Any],
-) -> CommandResult:
-    body = {**spec, **command_body(command, {**options, "output_bytes": output_bytes})}
-    if isinstance(stdin, str):
-        body["stdin"] = stdin
-    elif stdin is not None:
-        from binascii import b2a_base64
-
-        body["stdin_b64"] = b2a_base64(stdin, newline=False).decode()
-    limit = options.get("timeout_seconds")
-    seconds = None if limit is None else limit + _GRACE_SECONDS
-    return CommandResult.of(await transport.call("POST", path, json=body, seconds=seconds))
+    # Commands in sandboxes of their own.
+    run = staticmethod(run)
+    run_stream = staticmethod(run_stream)

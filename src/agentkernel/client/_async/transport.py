@@ -5,8 +5,8 @@ from __future__ import annotations
 import json as jsons
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from contextlib import aclosing
 
 from agentkernel.client import frames, wire
 from agentkernel.client._async.websocket import AsyncWebSocket
@@ -14,9 +14,15 @@ from agentkernel.client.asyncio_stream import AsyncStream, in_thread
 from agentkernel.client.daemon import Daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
 
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from typing import Any
+
 CALL_SECONDS = 60.0
 # Making a sandbox may have to make its image first.
 LONG_CALL_SECONDS = 600.0
+# Within a transfer, for the next bytes to come or to be taken: longer than the daemon itself waits.
+PIECE_SECONDS = 120.0
 _POOL = 8
 # Less than the time after which the daemon closes an idle connection.
 _IDLE_SECONDS = 3.0
@@ -48,6 +54,9 @@ class AsyncConnection:
             raise
         except DaemonError:
             raise Unheard from None
+        return await self.head(deadline)
+
+    async def head(self, deadline: float | None) -> wire.Head:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > wire.MAX_HEAD:
                 raise wire.broken("a head that does not end")
@@ -185,9 +194,23 @@ class AsyncTransport:
         raise _unheard()
 
     async def lines(
-        self, path: str, *, query: Mapping[str, Any] | None = None, quiet: float | None = None
+        self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> AsyncIterator[str]:
-        """The lines of an answer that may never end; `quiet`: ends when none came for so long."""
+        """The lines of an answer that may never end."""
+        rest = b""
+        async with aclosing(self.pieces(path, query=query)) as pieces:
+            async for piece in pieces:
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8", "replace").rstrip("\r")
+
+    async def pieces(
+        self, path: str, *, query: Mapping[str, Any] | None = None, patience: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of an answer as they come; DaemonError if it breaks off before its end.
+
+        `patience`: the longest to wait for some, else DaemonTimeoutError.
+        """
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = await self._connection(deadline)
         try:
@@ -195,19 +218,41 @@ class AsyncTransport:
             if head.status >= 400:
                 pieces = [piece async for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
-            rest = b""
-            connection.patience = quiet
+            connection.patience = patience
             async for piece in connection.body(head, None):
-                *whole, rest = (rest + piece).split(b"\n")
-                for line in whole:
-                    yield line.decode("utf-8", "replace").rstrip("\r")
+                yield piece
         except Unheard:
             raise _unheard() from None
-        except DaemonTimeoutError:
-            if connection.patience is None:
-                raise
         finally:
             connection.stream.close()
+
+    async def upload(
+        self, path: str, body: AsyncIterable[bytes], *, query: Mapping[str, Any] | None = None
+    ) -> Any:
+        """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
+        headers = {"Content-Type": "application/octet-stream"}
+        data = wire.request("PUT", wire.target(path, query), headers, chunked=True)
+        connection = AsyncConnection(await self._connect(time.monotonic() + CALL_SECONDS))
+        stream = connection.stream
+        try:
+            await stream.write(data, time.monotonic() + CALL_SECONDS)
+            async for piece in body:
+                if not stream.usable():  # an answer before the end says that there is no use
+                    break
+                if piece:
+                    await stream.write(wire.chunk(piece), time.monotonic() + PIECE_SECONDS)
+            else:
+                await stream.write(wire.chunk(b""), time.monotonic() + PIECE_SECONDS)
+            deadline = time.monotonic() + PIECE_SECONDS
+            head = await connection.head(deadline)
+            answer = b"".join([piece async for piece in connection.body(head, deadline)])
+        except Unheard:
+            raise _unheard() from None
+        finally:
+            stream.close()
+        if head.status >= 400:
+            wire.raise_problem(head, answer)
+        return jsons.loads(answer)
 
     async def websocket(
         self, path: str, *, query: Mapping[str, Any] | None = None

@@ -34,7 +34,8 @@ Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=MAX_LABELS)]
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox. `blueprint` and `handle` belong to the kernel and the backend: opaque here."""
+    """A sandbox. `blueprint`, `config` and `handle` belong to the kernel and the backend: opaque
+    here. `config` says which files the sandbox was made from, and never changes."""
 
     id: Id
     name: str | None = None
@@ -55,6 +56,7 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Time | None = None
     handle: dict[str, Any] | None = None
     error: str | None = None
+    config: dict[str, Any] | None = None
 
 
 class SandboxChanges(TypedDict, total=False):
@@ -178,7 +180,7 @@ R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency)
 S = TypeVar("S", SandboxRecord, JobRecord, EventRecord)
 
 _JSON: dict[type, tuple[str, ...]] = {
-    SandboxRecord: ("blueprint", "env", "labels", "handle"),
+    SandboxRecord: ("blueprint", "env", "labels", "handle", "config"),
     JobRecord: ("argv", "options", "status"),
     NewEvent: ("body",),
     EventRecord: ("body",),

@@ -102,9 +102,13 @@ def _version_1(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _version_2(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE sandboxes ADD COLUMN config TEXT")
+
+
 # Step n brings version n to n + 1. A step that was released is never edited, and its result is
 # kept in tests/unit/store/versions.
-MIGRATIONS: tuple[Step, ...] = (_version_1,)
+MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

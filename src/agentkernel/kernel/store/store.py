@@ -244,10 +244,18 @@ class Store:
         id: str,
         *,
         expect_state: str | Collection[str] | None = None,
+        events: Sequence[NewEvent] = (),
         **fields: Unpack[JobChanges],
     ) -> JobRecord:
         expected = _states(expect_state)
-        return await self._write(lambda t: job_rows.update(t.connection, id, expected, {**fields}))
+        rows = event_rows.to_rows(events, self._clock())
+
+        def work(transaction: Transaction) -> JobRecord:
+            record = job_rows.update(transaction.connection, id, expected, {**fields})
+            _append(transaction, rows)
+            return record
+
+        return await self._write(work)
 
     async def get_job(self, id: str) -> JobRecord:
         return await self._read(lambda c: job_rows.get(c, id))

@@ -1,4 +1,4 @@
-"""Directories of the host, packed for a sandbox and unpacked from one.
+"""Directories of this machine, unpacked from a sandbox and packed for one.
 
 Blocking; callers run it in threads. What must hold for `TreeUnpacker`, whatever a sandbox sends:
 nothing is written outside its directory, no link is followed on the way, and no link it makes leads
@@ -13,70 +13,86 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Final
 
-from agentkernel.errors import GuestFileTooLargeError, GuestProtocolError, InvalidInputError
-from agentkernel.guest.file_types import FileEntry, FileType, TreeSummary, to_bytes, tree_record
+from agentkernel.errors import GuestProtocolError, InvalidInputError
+from agentkernel.ids import new_id
+from agentkernel.trees.entries import (
+    FileType,
+    Part,
+    TreeCount,
+    TreeEntry,
+    TreeSummary,
+    is_clean,
+    to_bytes,
+    to_text,
+)
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OLD_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_CHUNK = 1 << 18
-_DEPTH_MAX = 200
-_MTIME_MS_MAX = 253_402_300_799_000  # the year 9999
-
-
-def too_large(what: str) -> GuestFileTooLargeError:
-    return GuestFileTooLargeError(f"the tree has more than {what}", errno_name="EFBIG")
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CHUNK: Final = 1 << 18
+_DEPTH_MAX: Final = 200
+_MTIME_MS_MAX: Final = 253_402_300_799_000  # the year 9999
 
 
 class TreeUnpacker:
-    """Makes the files of a sandbox's tree in `directory`, which has to exist."""
+    """Makes the files of a sandbox's tree in `directory`, which has to exist.
 
-    def __init__(self, directory: Path, *, limit_bytes: int, limit_files: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._limit_files = limit_files
-        self._files = self._bytes = self._refused = 0
+    A file has its own name only when it is whole; what had that name before is there until then.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], **limits: int) -> None:
+        self._count = TreeCount(**limits)
+        self._refused = 0
         self._root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._parent = os.dup(self._root)
         self._parent_parts: list[bytes] = []
+        self._part_name = f".{new_id()}.part".encode()
         self._file = -1
         self._name = b""
         self._left = 0
         self._mtime_ms = 0
 
-    def feed(self, part: FileEntry | bytes) -> None:
+    def feed(self, part: Part) -> None:
         if isinstance(part, bytes):
             self._content(part)
         else:
             self._entry(part)
 
-    def summary(self, skipped: int) -> TreeSummary:
-        return TreeSummary(
-            files=self._files, bytes=self._bytes, skipped=skipped, refused_links=self._refused
-        )
+    def summary(self, skipped: int = 0) -> TreeSummary:
+        return TreeSummary(self._count.files, self._count.bytes, skipped, self._refused)
+
+    def finish(self) -> None:
+        """Says that no more comes."""
+        if self._file >= 0:
+            raise GuestProtocolError("the tree ends inside a file")
 
     def close(self) -> None:
-        """Of a file that is not complete nothing is left."""
+        """Of a file that is not complete nothing is left. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
-            os.unlink(self._name, dir_fd=self._parent)
-        os.close(self._parent)
-        os.close(self._root)
+            self._file = -1
+            os.unlink(self._part_name, dir_fd=self._parent)
+        if self._root >= 0:
+            os.close(self._parent)
+            os.close(self._root)
+            self._root = -1
 
-    def _entry(self, entry: FileEntry) -> None:
-        *parents, name = to_bytes(entry.name).split(b"/")
-        self._files += 1
-        if self._files > self._limit_files:
-            raise too_large(f"{self._limit_files} files")
+    def _entry(self, entry: TreeEntry) -> None:
+        if self._file >= 0 or not is_clean(entry.path):
+            raise GuestProtocolError("the sandbox sent a path that leads out of its tree")
+        *parents, name = to_bytes(entry.path).split(b"/")
+        self._count.add(entry.size if entry.type is FileType.FILE else 0)
         self._go_to(parents)
         if entry.type is FileType.DIRECTORY:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(name, 0o700 | entry.mode & 0o777, dir_fd=self._parent)
+            self._directory(name, entry.mode)
         elif entry.type is FileType.LINK:
-            self._link(to_bytes(entry.target or ""), name, len(parents))
-        else:
+            self._link(to_bytes(entry.target), name, len(parents))
+        elif entry.type is FileType.FILE:
             self._begin(entry, name)
+        else:
+            raise GuestProtocolError("the sandbox sent a tree with a special file")
 
     def _go_to(self, parts: list[bytes]) -> None:
         if parts == self._parent_parts:
@@ -97,6 +113,12 @@ class TreeUnpacker:
         os.close(self._parent)
         self._parent, self._parent_parts = at, parts
 
+    def _directory(self, name: bytes, mode: int) -> None:
+        try:
+            os.mkdir(name, 0o700 | mode & 0o777, dir_fd=self._parent)
+        except FileExistsError:
+            os.close(os.open(name, _DIRECTORY, dir_fd=self._parent))  # nothing else will do
+
     def _link(self, target: bytes, name: bytes, depth: int) -> None:
         if not leads_inside(target, depth):
             self._refused += 1
@@ -104,26 +126,20 @@ class TreeUnpacker:
         try:
             os.symlink(target, name, dir_fd=self._parent)
         except FileExistsError:
-            os.unlink(name, dir_fd=self._parent)
-            os.symlink(target, name, dir_fd=self._parent)
+            os.symlink(target, self._part_name, dir_fd=self._parent)
+            self._replace(name)
 
-    def _begin(self, entry: FileEntry, name: bytes) -> None:
-        self._bytes += entry.size
-        if self._bytes > self._limit_bytes:
-            raise too_large(f"{self._limit_bytes} bytes")
+    def _begin(self, entry: TreeEntry, name: bytes) -> None:
+        # Bits that give rights to others than the owner of the file stay behind.
         mode = entry.mode & 0o777
-        try:
-            self._file = os.open(name, _NEW_FILE, mode, dir_fd=self._parent)
-        except FileExistsError:
-            os.unlink(name, dir_fd=self._parent)
-            self._file = os.open(name, _NEW_FILE, mode, dir_fd=self._parent)
+        self._file = os.open(self._part_name, _NEW_FILE, mode, dir_fd=self._parent)
         self._name, self._left, self._mtime_ms = name, entry.size, entry.mtime_ms
         if not self._left:
             self._complete()
 
     def _content(self, data: bytes) -> None:
-        if len(data) > self._left:
-            raise GuestProtocolError("agentd sent more content than it announced")
+        if len(data) > self._left or self._file < 0:
+            raise GuestProtocolError("the sandbox sent more content than it announced")
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
@@ -136,6 +152,15 @@ class TreeUnpacker:
         os.utime(self._file, ns=(mtime_ns, mtime_ns))
         os.close(self._file)
         self._file = -1
+        self._replace(self._name)
+
+    def _replace(self, name: bytes) -> None:
+        try:
+            os.rename(self._part_name, name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(self._part_name, dir_fd=self._parent)
+            raise
 
 
 def leads_inside(target: bytes, depth: int) -> bool:
@@ -148,34 +173,22 @@ def leads_inside(target: bytes, depth: int) -> bool:
 
 
 class TreePacker:
-    """Iterate it for the bytes of an upload; `summary` is right when it is exhausted.
+    """`parts` is the tree, `summary` is right when that is exhausted.
 
     Order is by name, links are sent as they are, what changes while it is read is padded or cut
-    to the size that was announced.
+    to the size that was announced. Ids stay behind: they are not the sandbox's.
     """
 
-    def __init__(self, directory: Path, *, limit_bytes: int, limit_files: int) -> None:
+    def __init__(self, directory: str | os.PathLike[str], **limits: int) -> None:
         self._root = directory
-        self._limit_bytes = limit_bytes
-        self._limit_files = limit_files
-        self._files = self._bytes = self._skipped = 0
+        self._count = TreeCount(**limits)
+        self._skipped = 0
 
     @property
     def summary(self) -> TreeSummary:
-        return TreeSummary(files=self._files, bytes=self._bytes, skipped=self._skipped)
+        return TreeSummary(self._count.files, self._count.bytes, self._skipped)
 
-    def chunks(self) -> Iterator[bytes]:
-        """Pieces of about 256 KiB."""
-        buffer = bytearray()
-        for piece in self._pieces():
-            buffer += piece
-            if len(buffer) >= _CHUNK:
-                yield bytes(buffer)
-                buffer.clear()
-        if buffer:
-            yield bytes(buffer)
-
-    def _pieces(self) -> Iterator[bytes]:
+    def parts(self) -> Iterator[Part]:
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Open directories from the root to where we are, each with the names still to come.
         stack = [(root, _names(root), b"")]
@@ -199,12 +212,12 @@ class TreePacker:
                         )
                     deeper = os.open(name, _DIRECTORY, dir_fd=at)
                     stack.append((deeper, _names(deeper), path + b"/"))
-                    self._count()
-                    yield tree_record(path, status, FileType.DIRECTORY)
+                    self._count.add(0)
+                    yield _entry(path, FileType.DIRECTORY, status)
                 elif stat.S_ISLNK(status.st_mode):
-                    self._count()
-                    target = os.readlink(name, dir_fd=at)
-                    yield tree_record(path, status, FileType.LINK, target=target)
+                    self._count.add(0)
+                    target = to_text(os.readlink(name, dir_fd=at))
+                    yield _entry(path, FileType.LINK, status, target=target)
                 elif stat.S_ISREG(status.st_mode):
                     yield from self._file(at, name, path)
                 else:
@@ -213,30 +226,35 @@ class TreePacker:
             for at, _, _ in stack:
                 os.close(at)
 
-    def _count(self) -> None:
-        self._files += 1
-        if self._files > self._limit_files:
-            raise too_large(f"{self._limit_files} files")
-
-    def _file(self, at: int, name: bytes, path: bytes) -> Iterator[bytes]:
+    def _file(self, at: int, name: bytes, path: bytes) -> Iterator[Part]:
         fd = os.open(name, _OLD_FILE, dir_fd=at)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 self._skipped += 1
                 return
-            self._count()
             left = status.st_size
-            self._bytes += left
-            if self._bytes > self._limit_bytes:
-                raise too_large(f"{self._limit_bytes} bytes")
-            yield tree_record(path, status, FileType.FILE, size=left)
+            self._count.add(left)
+            yield _entry(path, FileType.FILE, status, size=left)
             while left:
                 data = os.read(fd, min(left, _CHUNK)) or bytes(min(left, _CHUNK))
                 left -= len(data)
                 yield data
         finally:
             os.close(fd)
+
+
+def _entry(
+    path: bytes, kind: FileType, status: os.stat_result, size: int = 0, target: str = ""
+) -> TreeEntry:
+    return TreeEntry(
+        to_text(path),
+        kind,
+        size=size,
+        mode=status.st_mode & 0o777,
+        mtime_ms=max(0, status.st_mtime_ns // 1_000_000),
+        target=target,
+    )
 
 
 def _names(directory: int) -> Iterator[bytes]:

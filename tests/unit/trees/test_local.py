@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkernel.errors import GuestFileTooLargeError, GuestProtocolError, InvalidInputError
-from agentkernel.guest.file_types import FileEntry, FileType, RecordReader
-from agentkernel.guest.local_trees import TreePacker, TreeUnpacker, leads_inside
+from agentkernel.trees.entries import FileType, Part, TreeEntry
+from agentkernel.trees.local import TreePacker, TreeUnpacker, leads_inside
 
 PLENTY = {"limit_bytes": 1 << 30, "limit_files": 10_000}
 
 
-def entry(name: str, kind: FileType, size: int = 0, **more: object) -> FileEntry:
-    fields: dict[str, object] = {"mode": 0o644, "uid": 0, "gid": 0, "mtime_ms": 0, **more}
-    return FileEntry(name=name, type=kind, size=size, **fields)  # type: ignore[arg-type]
+def entry(path: str, kind: FileType, size: int = 0, **more: object) -> TreeEntry:
+    return TreeEntry(path, kind, size, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ entries = st.one_of(
 
 @settings(max_examples=300, deadline=None, database=None)
 @given(st.lists(entries, max_size=12))
-def test_no_tree_gets_out(tree: list[FileEntry]) -> None:
+def test_no_tree_gets_out(tree: list[TreeEntry]) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name).resolve() / "outer" / "root"
         root.mkdir(parents=True)
@@ -111,14 +110,14 @@ def test_a_packed_tree_is_ordered_and_bounded(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("/etc")
     os.mkfifo(tmp_path / "fifo")
     packer = TreePacker(tmp_path, **PLENTY)
-    data = b"".join(packer.chunks())
-    # What comes from a guest has more fields, so the reader's own check is left out here.
-    found = [body["path"] for body in RecordReader().records(data[:-2])]
-    assert found == [b"a", b"b", b"b/z"] and data.endswith(b"zz")
+    found: list[Part] = list(packer.parts())
+    assert [part if isinstance(part, bytes) else part.path for part in found] == [
+        "a", "b", "b/z", b"zz",
+    ]  # fmt: skip
     assert (packer.summary.files, packer.summary.bytes, packer.summary.skipped) == (3, 2, 1)
     for limits in ({"limit_bytes": 1, "limit_files": 9}, {"limit_bytes": 9, "limit_files": 2}):
         with pytest.raises(GuestFileTooLargeError):
-            list(TreePacker(tmp_path, **limits).chunks())
+            list(TreePacker(tmp_path, **limits).parts())
 
 
 def test_a_directory_that_is_too_deep(tmp_path: Path) -> None:
@@ -128,5 +127,5 @@ def test_a_directory_that_is_too_deep(tmp_path: Path) -> None:
         path.mkdir()
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(InvalidInputError):
-        list(TreePacker(tmp_path, **PLENTY).chunks())
+        list(TreePacker(tmp_path, **PLENTY).parts())
     assert len(os.listdir("/proc/self/fd")) == before

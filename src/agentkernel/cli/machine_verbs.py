@@ -1,0 +1,77 @@
+"""Arguments of the verbs about this machine, this install and its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentkernel.cli.values import count, moment
+from agentkernel.cli.verbs import _group, _verb, add_config_option
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_config(commands: Any) -> None:
+    verbs = _group(commands, "config", "the settings that hold here, and where they come from")
+    show = _verb(verbs, "show", "show every setting, its value and where it comes from")
+    add_config_option(show)
+    _verb(verbs, "path", "show which files are read")
+    get = _verb(verbs, "get", "show one setting's value")
+    add_config_option(get)
+    get.add_argument("key", metavar="KEY", help="such as limits.memory")
+    change = _verb(verbs, "set", "write a setting into your config.toml")
+    change.add_argument("key", metavar="KEY", help="such as limits.memory or env.NAME")
+    change.add_argument("value", metavar="VALUE", help="such as 2G")
+    unset = _verb(verbs, "unset", "take a setting out of your config.toml")
+    unset.add_argument("key", metavar="KEY", help="such as limits.memory")
+    check = _verb(verbs, "check", "read the files, and say what the project's would widen")
+    check.add_argument("file", metavar="FILE", nargs="?", help="default: the one that is found")
+
+
+def add_trust(commands: Any) -> None:
+    parser = _verb(commands, "trust", "let a project's file widen what your defaults give")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--list", action="store_true", help="show the files that are trusted")
+    choice.add_argument("--remove", action="store_true", help="do not trust FILE any more")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="default: the one that is found")
+
+
+def add_doctor(commands: Any) -> None:
+    _verb(commands, "doctor", "check this machine and this install; exit status 1 if one is unfit")
+
+
+def add_completion(commands: Any) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="print a shell's completion script",
+        description="Prints the completion script of a shell. The script asks agentkernel itself, "
+        "so it fits any version; names of sandboxes are completed while the daemon runs.",
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+    # What the scripts call: the words typed so far, the last of which is to be completed.
+    parser.add_argument("--words", nargs="...", help="==SUPPRESS==")
+
+
+def add_audit(commands: Any) -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="show the audit log, or prove that it is as it was written",
+        description="Shows what was done to sandboxes, by whom, and how it ended. Reads the log's "
+        "files; no daemon is needed. With --verify the exit status is 1 if the log is not what was "
+        "written.",
+    )
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("-f", "--follow", action="store_true", help="wait for more")
+    kinds.add_argument("--verify", action="store_true", help="check every line and every link")
+    kinds.add_argument("--head", action="store_true", help="print the head: keep it elsewhere")
+    parser.add_argument(
+        "--against", metavar="HEAD", help="with --verify: the log must hold this head, kept before"
+    )
+    parser.add_argument(
+        "--since", type=moment, metavar="TIME", help="such as 2h, or 2026-01-31T12:00"
+    )
+    parser.add_argument("--sandbox", metavar="NAME", help="only this one, by name or id")
+    parser.add_argument(
+        "-n", "--lines", type=count, metavar="N",
+        help="the last N actions (default: 100; with --since all)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the lines as they are")

@@ -1,0 +1,160 @@
+"""What `--help` says below the arguments: examples, exit status, environment.
+
+By the verb's full name; a test holds that every verb has its entry and that the examples parse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+_COMMAND = """\
+the command's own   it exited
+128+n               a signal n ended it (137: also when it ran out of memory)
+124                 its time was over (--timeout)
+125                 agentkernel failed; one line on stderr says why
+126, 127            it could not be started; 127: not found"""
+_PLAIN = """\
+0                   done
+2                   wrong arguments
+125                 agentkernel failed; one line on stderr says why"""
+_MANY = """\
+0                   done
+125                 it failed for one of them; stderr says which and why"""
+_ONE = "1                   "
+
+_STATE = "AGENTKERNEL_STATE_DIR   sandboxes and records (default: ~/.local/state/agentkernel)"
+_CONFIG = "XDG_CONFIG_HOME         where agentkernel/config.toml is (default: ~/.config)"
+_AGENTD = "AGENTKERNEL_AGENTD      another agentd than the package's own"
+_COLOUR = "NO_COLOR                set to anything: no colours"
+
+_EXAMPLES: dict[str, str] = {
+    "": """\
+agentkernel run -- python3 -c 'print(6*7)'
+agentkernel sandbox create work
+agentkernel exec work -- sh -c 'echo hello > /root/note'
+agentkernel sandbox remove work
+agentkernel doctor""",
+    "run": """\
+agentkernel run -- python3 -c 'print(6*7)'
+agentkernel run --timeout 5 --memory 512M --pids 64 -- ./untrusted
+agentkernel run --profile restrictive --json -- python3 -c 'print(1)'
+agentkernel run -e LANG -e MODE=test -- env
+agentkernel run -c none -- make""",
+    "exec": """\
+agentkernel exec work -- ls /root
+agentkernel exec --timeout 1m --user user work -- make test""",
+    "attach": "agentkernel attach 0123456789abcdefghij",
+    "sandbox": """\
+agentkernel sandbox create work
+agentkernel sandbox list""",
+    "sandbox create": """\
+agentkernel sandbox create work --ttl 8h --label team=web
+agentkernel sandbox create --image ./rootfs --memory 1G build
+agentkernel sandbox create -c ./agentkernel.toml""",
+    "sandbox list": """\
+agentkernel sandbox list
+agentkernel sandbox list --label team=web --state running --json""",
+    "sandbox info": "agentkernel sandbox info work",
+    "sandbox start": "agentkernel sandbox start work build",
+    "sandbox stop": "agentkernel sandbox stop --grace 10 work",
+    "sandbox remove": "agentkernel sandbox remove --force work build",
+    "sandbox extend": "agentkernel sandbox extend work 2h",
+    "sandbox cp": """\
+agentkernel sandbox cp ./notes.txt work:/root/notes.txt
+agentkernel sandbox cp work:/root/result.json ./result.json""",
+    "sandbox logs": "agentkernel sandbox logs --follow work",
+    "sandbox gc": "agentkernel sandbox gc --label team=web --older-than 7d --dry-run",
+    "job": """\
+agentkernel job start work -- python3 -m http.server
+agentkernel job list work""",
+    "job start": "agentkernel job start --timeout 1h work -- make all",
+    "job list": "agentkernel job list work",
+    "job info": "agentkernel job info --json 0123456789abcdefghij",
+    "job logs": "agentkernel job logs --follow 0123456789abcdefghij",
+    "job attach": "agentkernel job attach -i 0123456789abcdefghij",
+    "job kill": "agentkernel job kill --signal TERM 0123456789abcdefghij",
+    "info": """\
+agentkernel info
+agentkernel info --profile restrictive --json""",
+    "setup": """\
+agentkernel setup
+agentkernel setup --check native""",
+    "serve": "agentkernel serve --foreground",
+    "daemon": "agentkernel daemon status",
+    "daemon status": "agentkernel daemon status --json",
+    "daemon stop": "agentkernel daemon stop",
+    "daemon restart": "agentkernel daemon restart",
+    "daemon logs": "agentkernel daemon logs --lines 20",
+    "config": """\
+agentkernel config show
+agentkernel config set limits.memory 2G""",
+    "config show": "agentkernel config show --json",
+    "config path": "agentkernel config path",
+    "config get": "agentkernel config get limits.memory",
+    "config set": """\
+agentkernel config set sandbox.profile restrictive
+agentkernel config set daemon.max_sandboxes 50""",
+    "config unset": "agentkernel config unset limits.memory",
+    "config check": "agentkernel config check ./agentkernel.toml",
+    "trust": """\
+agentkernel trust
+agentkernel trust ~/src/project/agentkernel.toml
+agentkernel trust --list
+agentkernel trust --remove ~/src/project/agentkernel.toml""",
+    "doctor": "agentkernel doctor --json",
+    "audit": """\
+agentkernel audit --since 2h --sandbox work
+agentkernel audit --head
+agentkernel audit --verify --against HEAD""",
+    "completion": """\
+agentkernel completion bash
+  # bash: in ~/.bashrc          source <(agentkernel completion bash)
+  # zsh:  in ~/.zshrc           source <(agentkernel completion zsh)
+  # fish: once                  agentkernel completion fish > \\
+  #                               ~/.config/fish/completions/agentkernel.fish""",
+}
+_EXITS: dict[str, str] = {
+    **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
+    **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
+    "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
+    "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
+    "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
+    "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
+    "doctor": f"{_ONE}something that is needed does not work\n{_PLAIN}",
+}
+_ENVIRONMENT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("run", "info", "sandbox create"), (_STATE, _CONFIG, _AGENTD)),
+    **dict.fromkeys(("serve", "daemon restart"), (_STATE, _CONFIG, _AGENTD)),
+    **dict.fromkeys(("config show", "config path", "config get", "config check"), (_CONFIG,)),
+    **dict.fromkeys(("config set", "config unset"), (_CONFIG,)),
+    "setup": (_STATE, _AGENTD),
+    "doctor": (_STATE, _CONFIG, _AGENTD, _COLOUR),
+    "completion": (),
+}
+
+
+def name_of(parser: argparse.ArgumentParser) -> str:
+    return parser.prog.partition(" ")[2]
+
+
+def epilog_of(parser: argparse.ArgumentParser) -> str:
+    name = name_of(parser)
+    parts = [("examples", _EXAMPLES.get(name, ""))]
+    groups = any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+    if not groups:
+        parts.append(("exit status", _EXITS.get(name, _PLAIN)))
+        parts.append(("environment", "\n".join(_ENVIRONMENT.get(name, (_STATE,)))))
+    else:
+        shown = f"{parser.prog} {'COMMAND' if name == '' else 'VERB'} --help"
+        parts.append(("more", f"{shown} shows the arguments of each, with examples"))
+    return "\n\n".join(f"{title}:\n{textwrap.indent(text, '  ')}" for title, text in parts if text)
+
+
+def examples_of(parser: argparse.ArgumentParser) -> list[str]:
+    text = _EXAMPLES.get(name_of(parser), "")
+    return [line for line in text.splitlines() if line.startswith("agentkernel ")]
+
+
+def wrapped(text: str | None) -> str | None:
+    return text and textwrap.fill(text, 78)

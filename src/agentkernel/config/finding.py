@@ -1,0 +1,51 @@
+"""Where configuration files are. Light: every `run` looks, and most find none."""
+
+from __future__ import annotations
+
+import os
+
+PROJECT_NAME = "agentkernel.toml"
+NONE = "none"
+
+
+def home_directory() -> str:
+    return os.path.realpath(os.environ.get("HOME") or os.path.expanduser("~"))
+
+
+def user_file() -> str:
+    """The user's config file, there or not."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    if not base or not os.path.isabs(base):
+        base = os.path.join(home_directory(), ".config")
+    return os.path.join(base, "agentkernel", "config.toml")
+
+
+def project_file(start: str | None = None) -> str | None:
+    """The nearest `agentkernel.toml`: from `start` (else here) up to the git root or the home.
+
+    Below neither, only `start` itself is looked at: what lies above, such as /tmp, is everybody's.
+    """
+    try:
+        here = os.path.realpath(start or os.getcwd())
+    except OSError:
+        return None  # the current directory is gone
+    top = _top(here)
+    while True:
+        path = os.path.join(here, PROJECT_NAME)
+        if os.path.lexists(path):
+            return path
+        if here == top:
+            return None
+        here = os.path.dirname(here)
+
+
+def _top(here: str) -> str:
+    home = home_directory()
+    directory = here
+    while True:
+        if directory == home or os.path.lexists(os.path.join(directory, ".git")):
+            return directory
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return here
+        directory = parent

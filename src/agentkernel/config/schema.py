@@ -1,0 +1,199 @@
+"""The closed list of keys. A check gives the value as the rest of the program wants it, or raises
+ValueError with words that follow "KEY must be …".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentkernel.errors import InvalidInputError
+from agentkernel.ids import check_name
+from agentkernel.quantities import parse_duration, parse_size
+
+FileKind = Literal["project", "user"]
+Check = Callable[[Any], Any]
+UNLIMITED = "unlimited"
+PROFILES = ("restrictive", "moderate", "permissive")
+"""Strongest first: one that stands later gives the sandbox more."""
+
+# What the sandbox asks of the kernel at least; `kernel.spec` refuses less by itself.
+LEAST_MEMORY = 16 << 20
+LEAST_DISK = 1 << 20
+_MOST_SECONDS = 1e9
+_MOST_OUTPUT = 64 << 20
+_MOST_ENTRIES = 128
+_VARIABLE = re.compile(r"[^=\x00-\x1f\x7f]{1,256}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class HostVariable:
+    """A value that is taken from the environment of whoever runs the command."""
+
+    name: str
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key. `files`: where it may stand."""
+
+    name: str
+    check: Check
+    wants: str
+    about: str
+    files: frozenset[FileKind] = frozenset({"project", "user"})
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _one_of(*choices: str) -> Check:
+    def check(value: Any) -> str:
+        if value not in choices:
+            raise ValueError
+        return str(value)
+
+    return check
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _whole(least: int, most: int = 2**31 - 1) -> Check:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return check
+
+
+def _cpus(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.01 <= value <= 4096:
+        raise ValueError
+    return float(value)
+
+
+def _size(least: int, most: int = 1 << 62) -> Check:
+    def check(value: Any) -> int:
+        size = parse_size(value) if isinstance(value, str) else value
+        return int(_whole(least, most)(size))
+
+    return check
+
+
+def _disk(value: Any) -> int | str:
+    return UNLIMITED if value == UNLIMITED else int(_size(LEAST_DISK)(value))
+
+
+def _duration(value: Any) -> float:
+    seconds = parse_duration(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ValueError
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise ValueError
+    return float(seconds)
+
+
+def _name(value: Any) -> str:
+    try:
+        return check_name(_text(value))
+    except InvalidInputError:
+        raise ValueError from None
+
+
+def _user(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    return _text(value)
+
+
+def check_label(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 4096:
+        raise ValueError
+    return value
+
+
+def check_variable(value: Any) -> str | HostVariable:
+    """A text, or `{ from = "NAME", default = "…" }`."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError
+        return value
+    if not isinstance(value, dict) or not {"from"} <= value.keys() <= {"from", "default"}:
+        raise ValueError
+    name, default = value["from"], value.get("default")
+    if not isinstance(name, str) or not _VARIABLE.match(name):
+        raise ValueError
+    if default is not None and (not isinstance(default, str) or "\0" in default):
+        raise ValueError
+    return HostVariable(name, default)
+
+
+_TIME = 'a time such as "90s" or "5m"'
+_AT_END = '"stop" or "remove"'
+_PROJECT: frozenset[FileKind] = frozenset({"project"})
+_USER: frozenset[FileKind] = frozenset({"user"})
+
+KEYS: Mapping[str, Key] = {
+    key.name: key
+    for key in (
+        Key("sandbox.backend", _text, "the name of an engine", "the engine that holds it"),
+        Key("sandbox.image", _text, 'text: "host" or a directory', "what its root is made of"),
+        Key("sandbox.profile", _one_of(*PROFILES), '"permissive", "moderate" or "restrictive"',
+            "defaults for capabilities, system calls and limits"),
+        Key("sandbox.user", _user, '"root", "user" or a number', "who commands run as"),
+        Key("sandbox.toolchains", _one_of("host", "none"), '"host" or "none"',
+            "whether toolchains outside /usr are seen"),
+        Key("sandbox.nested_userns", _flag, "true or false", "may make user namespaces (weaker)"),
+        Key("sandbox.name", _name, "a name of lower-case letters, digits and -",
+            "what `sandbox create` calls it", _PROJECT),
+        Key("sandbox.ttl", _duration, _TIME, "how long it lives at most"),
+        Key("sandbox.idle_timeout", _duration, _TIME, "how long it may have nothing to do"),
+        Key("sandbox.on_ttl", _one_of("stop", "remove"), _AT_END, "what then becomes of it"),
+        Key("sandbox.on_idle", _one_of("stop", "remove"), _AT_END, "what then becomes of it"),
+        Key("limits.memory", _size(LEAST_MEMORY), 'a size of 16M or more, such as "2G"',
+            "most memory"),
+        Key("limits.cpus", _cpus, "a number from 0.01 to 4096", "most processor time"),
+        Key("limits.pids", _whole(4), "a whole number, 4 or more", "most processes and threads"),
+        Key("limits.disk", _disk, 'a size of 1M or more, or "unlimited"', "most bytes of files"),
+        Key("limits.nofile", _whole(16), "a whole number, 16 or more", "most open files"),
+        Key("limits.timeout", _duration, _TIME, "how long a command may run, unless it says"),
+        Key("limits.output", _size(0, _MOST_OUTPUT), "a size up to 64M",
+            "kept of each of a command's streams, where a result holds them"),
+        Key("daemon.max_sandboxes", _whole(1), "a whole number, 1 or more",
+            "most sandboxes at once", _USER),
+        Key("daemon.memory_floor", _size(0), 'a size such as "256M"',
+            "memory that must stay free for a new one", _USER),
+    )
+}  # fmt: skip
+
+# Sections whose keys the user names: what each value may hold.
+TABLES: Mapping[str, tuple[Check, str]] = {
+    "env": (check_variable, 'text or { from = "NAME", default = "…" }'),
+    "labels": (check_label, "text"),
+}
+SECTIONS = (*dict.fromkeys(name.partition(".")[0] for name in KEYS), *TABLES)
+# Not accepted before they do something: a file that relies on them must not seem to work.
+LATER = ("network", "workspace", "secrets", "agents", "volumes", "ports")
+
+
+def check_table_key(section: str, name: str) -> None:
+    if section == "env" and not _VARIABLE.match(name):
+        raise ValueError("a variable's name has no = and no control character")
+    if section == "labels" and not 1 <= len(name) <= 256:
+        raise ValueError("a label's name has 1 to 256 characters")
+
+
+def check_table_size(section: str, count: int) -> None:
+    if count > _MOST_ENTRIES:
+        raise ValueError(f"[{section}] has {count} entries; {_MOST_ENTRIES} are the most")

@@ -1,0 +1,151 @@
+"""What a project's file asks for beyond what the same command would give without it.
+
+A project's file comes with a cloned repository, so it may narrow as it likes, and widen only what
+the user has trusted it to. docs/reference/config.md shows these rules as a table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agentkernel.config.finding import home_directory
+from agentkernel.config.reading import ConfigFile
+from agentkernel.config.resolving import Resolved, Setting, is_below, resolve
+from agentkernel.config.schema import PROFILES, UNLIMITED, HostVariable
+from agentkernel.quantities import duration_text, size_text
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """One line of a file that widens. `value` and `instead` are as people write them."""
+
+    key: str
+    line: int | None
+    value: str
+    instead: str
+    why: str
+
+    def words(self) -> str:
+        place = "" if self.line is None else f"line {self.line}: "
+        return f"{place}{self.key} = {self.value} ({self.why}; without it: {self.instead})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def widenings(
+    project: ConfigFile,
+    user: ConfigFile | None,
+    flags: Mapping[str, Any],
+    *,
+    flag_env: Mapping[str, str] | None = None,
+) -> list[Widening]:
+    """What takes effect and is wider than it would be without the file. Flags are the user's own
+    words: what they override has no effect, and what they narrow is narrow.
+    """
+    with_it = resolve(flags, project, user, flag_env=flag_env)
+    without = resolve(flags, None, user, flag_env=flag_env)
+    found = []
+    if project.owner not in (0, os.getuid()):
+        found.append(
+            Widening("file", None, project.path, "no file", f"it belongs to uid {project.owner}")
+        )
+    for name, judge in _JUDGES.items():
+        now, before = with_it.settings[name], without.settings[name]
+        if now.origin != "project" or now.value == before.value:
+            continue
+        why = _image_widens(now, before, project) if name == "sandbox.image" else None
+        if why or judge(now.value, before.value):
+            found.append(
+                Widening(name, now.line, show(name, now.value), show(name, before.value),
+                         why or _WHY.get(name, "more"))
+            )  # fmt: skip
+    return [*found, *_variables(with_it, without)]
+
+
+def _variables(with_it: Resolved, without: Resolved) -> list[Widening]:
+    return [
+        Widening(f"env.{name}", setting.line, f"the host's {setting.value.name}",
+                 "as before" if name in without.env else "not set", "it reads your environment")
+        for name, setting in with_it.env.items()
+        if setting.origin == "project" and isinstance(setting.value, HostVariable)
+    ]  # fmt: skip
+
+
+def _image_widens(now: Setting, before: Setting, project: ConfigFile) -> str | None:
+    """Only what came with the project itself shows nothing new."""
+    if now.value == "host":
+        return "it shows this machine's programs"
+    if not now.value.startswith("/"):
+        return "it comes from elsewhere"
+    home, top = home_directory(), project.directory
+    if top == home or is_below(home, top):
+        return "the file stands in or above your home, so nothing in there is the project's"
+    return None if is_below(now.value, top) else f"it is not below {top}"
+
+
+def _more(now: Any, before: Any) -> bool:
+    """None: unbounded."""
+    return before is not None and bool(now is None or now > before)
+
+
+def _more_disk(now: Any, before: Any) -> bool:
+    return before != UNLIMITED and bool(now == UNLIMITED or now > before)
+
+
+def _never(now: Any, before: Any) -> bool:
+    return False
+
+
+_JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
+    "sandbox.backend": lambda now, before: True,  # which is stronger is not for a file to say
+    "sandbox.image": _never,  # see _image_widens
+    "sandbox.profile": lambda now, before: PROFILES.index(now) > PROFILES.index(before),
+    "sandbox.user": lambda now, before: now in ("root", "0") and before not in ("root", "0"),
+    "sandbox.toolchains": lambda now, before: now == "host",
+    "sandbox.nested_userns": lambda now, before: bool(now),
+    "sandbox.name": _never,
+    "sandbox.ttl": _more,
+    "sandbox.idle_timeout": _more,
+    "sandbox.on_ttl": lambda now, before: now == "stop",
+    "sandbox.on_idle": lambda now, before: now == "stop",
+    "limits.memory": _more,
+    "limits.cpus": _more,
+    "limits.pids": _more,
+    "limits.disk": _more_disk,
+    "limits.nofile": _more,
+    "limits.timeout": _more,
+    "limits.output": _more,
+}
+_WHY = {
+    "sandbox.backend": "another isolation",
+    "sandbox.profile": "weaker",
+    "sandbox.user": "root has capabilities",
+    "sandbox.toolchains": "it shows toolchains of your home",
+    "sandbox.nested_userns": "weaker",
+    "sandbox.on_ttl": "it stays on disk",
+    "sandbox.on_idle": "it stays on disk",
+    "sandbox.ttl": "longer",
+    "sandbox.idle_timeout": "longer",
+    "limits.timeout": "longer",
+}
+_SIZES = ("limits.memory", "limits.disk", "limits.output", "daemon.memory_floor")
+_TIMES = ("sandbox.ttl", "sandbox.idle_timeout", "limits.timeout")
+
+
+def show(name: str, value: Any) -> str:
+    """A value as a file could hold it."""
+    if value is None:
+        return "-" if name == "sandbox.name" else "unbounded"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name in _SIZES and isinstance(value, int):
+        return size_text(value)
+    if name in _TIMES:
+        return duration_text(value)
+    if isinstance(value, HostVariable):
+        return f"the host's {value.name}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

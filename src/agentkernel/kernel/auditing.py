@@ -1,0 +1,232 @@
+"""How the kernel's calls look in the audit log: bounded, without contents, values or secrets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from agentkernel import __version__
+from agentkernel.audit import redact
+from agentkernel.audit.files import DIRECTORY
+from agentkernel.audit.log import AuditLog, Retention
+from agentkernel.audit.trail import Action, Trail
+from agentkernel.guest.channel import GuestChannel, Message, Output
+from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
+from agentkernel.guest.files import GuestFiles
+from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
+from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.store import JobRecord, SandboxRecord
+
+# Looking at names and sizes is not logged, as listing sandboxes is not. Every other operation is,
+# also one that is not known here.
+UNLOGGED_FILE_CALLS: Final = frozenset({"file.stat", "file.list"})
+_MAX_NAMES: Final = 32
+
+
+def open_trail(state_dir: Path, retention: Retention | None) -> Trail:
+    """Preconditions: the caller holds the state's lock."""
+    log = AuditLog(state_dir / DIRECTORY, retention or Retention.from_environment())
+    trail = Trail(log, _Shows())
+    trail.note("kernel.start", version=__version__, after_crash=log.crashed)
+    return trail
+
+
+def _options(options: ProcessOptions | None) -> dict[str, Any]:
+    if options is None:
+        return {}
+    shown: dict[str, Any] = {}
+    if options.cwd is not None:
+        shown["cwd"] = redact.text(options.cwd)
+    if options.user is not None:
+        shown["user"] = redact.text(options.user)
+    if options.env:
+        shown["env"] = _names(options.env)
+    if options.timeout_seconds is not None:
+        shown["timeout_seconds"] = options.timeout_seconds
+    if options.pty is not None:
+        shown["pty"] = True
+    return shown
+
+
+def _spec(spec: SandboxSpec) -> dict[str, Any]:
+    """What was asked for, sparse as it came. Of the environment only names."""
+    shown: dict[str, Any] = {}
+    for field in msgspec.structs.fields(spec):
+        value = getattr(spec, field.name)
+        if isinstance(value, str | int | float) and value != field.default:
+            shown[field.name] = _plain(value)
+    if spec.env:
+        shown["env"] = _names(spec.env)
+    return shown
+
+
+def _names(values: Mapping[str, str]) -> list[str]:
+    names = [redact.text(name)[:64] for name in list(values)[:_MAX_NAMES]]
+    return names if len(values) <= _MAX_NAMES else [*names, redact.CUT]
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """`token=x` is a secret as a label, too."""
+    pairs = redact.words([f"{key}={value}" for key, value in labels.items()])
+    return {"labels": ", ".join(pairs)}
+
+
+def _plain(value: Any) -> Any:
+    return redact.text(value) if isinstance(value, str) else value
+
+
+# How a parameter of an audited call is shown. One that is in neither table fails a test.
+_FLAT: Final = frozenset(
+    {
+        "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
+        "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
+        "path",
+    }
+)  # fmt: skip
+_FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
+    "argv": lambda argv: {"argv": redact.words(argv)},
+    "options": _options,
+    "spec": _spec,
+    "labels": _labels,
+    "stdin": lambda data: {"stdin_bytes": len(data)},
+}
+SHOWN: Final = _FLAT | _FORMS.keys()
+# Who and what stands in the line anyway; the rest is how an answer is to be given.
+HIDDEN: Final = frozenset({"id", "sandbox", "owner", "idempotency", "progress", "output_bytes"})
+
+
+class _Shows:
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        for name, value in given.items():
+            if value is None or value == "" or value == b"" or value == {}:
+                continue
+            if name in _FLAT:
+                shown[name] = _plain(value)
+            elif form := _FORMS.get(name):
+                shown.update(form(value))
+        return shown
+
+    def outcome(self, result: Any) -> dict[str, Any]:
+        if isinstance(result, ExecResult):
+            sizes = {"stdout_bytes": len(result.stdout), "stderr_bytes": len(result.stderr)}
+            return _status(result.status) | sizes
+        if isinstance(result, GuestProcess):
+            # Without a status whoever asked left before its end.
+            ended = {} if result.status is None else _status(result.status)
+            return ended | {"output_bytes": result.output_bytes}
+        if isinstance(result, JobRecord):
+            return {"job": result.id, "state": result.state}
+        if isinstance(result, SandboxRecord):
+            return {"id": result.id, "state": result.state}
+        return {}
+
+
+def _status(status: ExitStatus) -> dict[str, Any]:
+    shown: dict[str, Any] = {"outcome": status.outcome.value}
+    for name in ("exit_code", "signal", "errno"):
+        if (value := getattr(status, name)) is not None:
+            shown[name] = value
+    if status.dropped_bytes:
+        shown["dropped_bytes"] = status.dropped_bytes
+    return shown
+
+
+class AuditedFiles(GuestFiles):
+    """Files whose every operation is in the log: these two are all the ways to the channel."""
+
+    def __init__(
+        self,
+        channel: GuestChannel,
+        trail: Trail,
+        record: SandboxRecord,
+        *,
+        user: str | None = None,
+    ) -> None:
+        super().__init__(channel, user=user)
+        self._trail = trail
+        self._record = record
+
+    def _open(self, op: str, path: FilePath, **arguments: Any) -> FileCall:
+        if op in UNLOGGED_FILE_CALLS:
+            return super()._open(op, path, **arguments)
+        begin = self._action(op, path, arguments)
+        return _AuditedCall(begin, self._channel, op, path, self._arguments(path, arguments))
+
+    async def _ask(
+        self, op: str, path: FilePath, *, seconds: float = ANSWER_SECONDS, **arguments: Any
+    ) -> dict[str, Any]:
+        if op in UNLOGGED_FILE_CALLS:
+            return await super()._ask(op, path, seconds=seconds, **arguments)
+        action = self._action(op, path, arguments)()
+        try:
+            answer = await super()._ask(op, path, seconds=seconds, **arguments)
+        except BaseException as exc:
+            action.failed(exc)
+            raise
+        action.end(details={k: v for k, v in answer.items() if isinstance(v, int)})
+        return answer
+
+    def _action(
+        self, op: str, path: FilePath, arguments: Mapping[str, Any]
+    ) -> Callable[[], Action]:
+        """Begins the action when it is called."""
+        shown = {"path": redact.text(os.fspath(path))}
+        for key, value in arguments.items():
+            if value is not None and value is not False:
+                shown[key] = _plain(os.fsdecode(value) if isinstance(value, bytes) else value)
+        if "mode" in shown:
+            shown["mode"] = f"{arguments['mode']:o}"
+        record = self._record
+
+        def begin() -> Action:
+            action = self._trail.action(op, args=shown)
+            action.begin(record.id, record.name)
+            return action
+
+        return begin
+
+
+class _AuditedCall(FileCall):
+    """A call whose content is counted, never kept."""
+
+    def __init__(self, begin: Callable[[], Action], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._begin = begin
+        self._bytes = 0
+        self._action: Action
+
+    async def __aenter__(self) -> FileCall:
+        self._action = self._begin()
+        try:
+            return await super().__aenter__()
+        except BaseException as exc:
+            self._action.failed(exc)
+            raise
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        size = {"bytes": self._bytes}
+        try:
+            await super().__aexit__(kind, error, trace)
+        except BaseException as exc:
+            self._action.failed(exc, size)
+            raise
+        if error is not None:
+            self._action.failed(error, size)
+        else:
+            self._action.end(details=size)
+
+    async def send(self, data: bytes) -> None:
+        self._bytes += len(data)
+        await super().send(data)
+
+    async def _next(self, seconds: float | None) -> Message:
+        message = await super()._next(seconds)
+        if isinstance(message, Output):
+            self._bytes += len(message.data)
+        return message

@@ -1,0 +1,42 @@
+"""Sizes and times as people write them, on the command line and in files. Light."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\Z", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\Z", re.IGNORECASE | re.ASCII)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST = 32
+
+
+def parse_size(text: str) -> int:
+    """`512M`, `2GiB`, `1048576`: bytes, by powers of 1024. ValueError for anything else."""
+    match = _SIZE.match(text.strip()) if len(text) <= _LONGEST else None
+    if not match:
+        raise ValueError(f"{text!r} is not a size; write 512M or 2G")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def parse_duration(text: str) -> float:
+    """`30`, `1.5s`, `5m`: seconds, more than 0. ValueError for anything else."""
+    match = _TIME.match(text.strip()) if len(text) <= _LONGEST else None
+    if not match or float(match[1]) == 0:
+        raise ValueError(f"{text!r} is not a time; write 30, 90s or 5m")
+    return float(match[1]) * _SECONDS[match[2].lower()]
+
+
+def size_text(size: int) -> str:
+    """The shortest that `parse_size` reads back as the same number."""
+    for letter in "tgmk":
+        if size and size % _UNITS[letter] == 0:
+            return f"{size // _UNITS[letter]}{letter.upper()}"
+    return str(size)
+
+
+def duration_text(seconds: float) -> str:
+    for letter in "dhms":
+        if seconds and seconds % _SECONDS[letter] == 0:
+            return f"{seconds / _SECONDS[letter]:.0f}{letter}"
+    return f"{seconds:g}"

@@ -1,0 +1,174 @@
+"""No call of the kernel, no route and no operation on files can be left out of the log unseen."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from starlette.routing import Route, WebSocketRoute
+
+from agentkernel.guest import files as guest_files
+from agentkernel.guest.processes import ProcessOptions
+from agentkernel.kernel import auditing
+from agentkernel.kernel.jobs import Jobs
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.server.app import Service, build_app
+
+SERVER = Path(inspect.getfile(Service)).parent
+
+# Every other public method has to be audited. Each with the reason why it need not be.
+EXEMPT = {
+    "Kernel.get": "looks at a record",
+    "Kernel.list": "looks at records",
+    "Kernel.known": "looks at what holds and what was used",
+    "Kernel.look_at_limits": "tells of limits in events",
+    "Kernel.events": "looks at events",
+    "Kernel.wait_for_events": "looks at events",
+    "Kernel.statistics": "counts",
+    "Kernel.judge": "says how a command ended, whose line is written by exec",
+    "Kernel.files": "each call of what it gives is audited: AuditedFiles",
+    "Kernel.live": "what the reaper looks at",
+    "Kernel.tell": "the reaper writes an event",
+    "Jobs.list": "looks at records",
+    "Jobs.get": "looks at a record",
+    "Jobs.written": "looks at how much there is",
+    "Jobs.outcome": "looks at a record",
+    "Jobs.refresh": "brings rows up to date",
+    "Jobs.refresh_all": "brings rows up to date",
+}
+
+# What a request leads to in the log. A route that is not here fails a test: decide what it is.
+LOOKS = "looks"
+ROUTES = {
+    "GET /v1/version": LOOKS,
+    "GET /v1/status": LOOKS,
+    "POST /v1/shutdown": "kernel.stop_asked",
+    "POST /v1/sandboxes": "sandbox.create",
+    "GET /v1/sandboxes": LOOKS,
+    "GET /v1/sandboxes/{id}": LOOKS,
+    "DELETE /v1/sandboxes/{id}": "sandbox.remove",
+    "POST /v1/sandboxes/{id}/start": "sandbox.start",
+    "POST /v1/sandboxes/{id}/stop": "sandbox.stop",
+    "POST /v1/sandboxes/{id}/extend": "sandbox.extend",
+    "POST /v1/sandboxes/{id}/exec": "exec",
+    "POST /v1/run": "exec",
+    "WS /v1/sandboxes/{id}/exec/stream": "exec",
+    "WS /v1/run/stream": "exec",
+    "POST /v1/sandboxes/{id}/jobs": "job.start",
+    "GET /v1/sandboxes/{id}/jobs": LOOKS,
+    "GET /v1/jobs/{job}": LOOKS,
+    "POST /v1/jobs/{job}/signal": "job.signal",
+    "WS /v1/jobs/{job}/attach": "job.attach",
+    "GET /v1/sandboxes/{id}/files": "file.read",
+    "PUT /v1/sandboxes/{id}/files": "file.write",
+    "DELETE /v1/sandboxes/{id}/files": "file.remove",
+    "GET /v1/sandboxes/{id}/tree": "tree.read",
+    "PUT /v1/sandboxes/{id}/tree": "tree.write",
+    "GET /v1/sandboxes/{id}/watch": "file.watch",
+    "GET /v1/sandboxes/{id}/stat": LOOKS,
+    "GET /v1/sandboxes/{id}/list": LOOKS,
+    "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
+    "POST /v1/sandboxes/{id}/move": "file.move",
+    "GET /v1/events": LOOKS,
+}
+
+
+def public_methods() -> dict[str, Any]:
+    return {
+        f"{kind.__name__}.{name}": value
+        for kind in (Kernel, Jobs)
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (callable(value) or isinstance(value, property))
+    }
+
+
+def test_every_call_is_audited_or_has_its_reason() -> None:
+    methods = public_methods()
+    open_ones = {name for name, method in methods.items() if not hasattr(method, "audited")}
+    assert open_ones == EXEMPT.keys(), "audit it (@audited), or say here why it need not be"
+
+
+def test_every_parameter_is_shown_or_hidden_on_purpose() -> None:
+    for name, method in public_methods().items():
+        if hasattr(method, "audited"):
+            parameters = set(inspect.signature(method).parameters) - {"self"}
+            assert parameters <= auditing.SHOWN | auditing.HIDDEN, name
+
+
+def test_every_audited_call_finds_its_target_first() -> None:
+    """`found` writes the first line. It is called by `_find`, and by `create`."""
+    for name, method in public_methods().items():
+        if hasattr(method, "audited"):
+            text = inspect.getsource(method)
+            assert re.search(r"self\.(_find|_call|trail\.found)\(", text), name
+
+
+def test_every_route_is_in_the_table() -> None:
+    app: Any = build_app(Service(cast(Kernel, None)))
+    found = set()
+    for route in app._app.routes:
+        if isinstance(route, WebSocketRoute):
+            found.add(f"WS {route.path}")
+        else:
+            assert isinstance(route, Route) and route.methods
+            found |= {f"{method} {route.path}" for method in route.methods - {"HEAD"}}
+    assert found == ROUTES.keys()
+
+
+def test_the_server_has_no_way_around_the_kernel() -> None:
+    for path in SERVER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("GuestFiles", "GuestChannel"), path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                assert (node.value.attr, node.attr) not in (
+                    ("kernel", "live"), ("kernel", "_store"), ("kernel", "backends"),
+                ), path  # fmt: skip
+
+
+def test_files_reach_the_channel_by_two_ways_alone() -> None:
+    tree = ast.parse(inspect.getsource(guest_files))
+    (kind,) = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    users = {
+        method.name
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and node.attr == "_channel"
+    }
+    assert users == {"__init__", "_open", "_ask"}
+    assert {"_open", "_ask"} <= vars(auditing.AuditedFiles).keys()
+
+
+def test_no_value_of_an_environment_and_no_input_is_shown() -> None:
+    shows = auditing._Shows()
+    shown = shows.arguments(
+        {
+            "argv": ["a", "--token", "VALUE"],
+            "options": ProcessOptions(env={"NAME": "VALUE"}, cwd="/w"),
+            "spec": SandboxSpec(env={"OTHER": "VALUE"}, memory_bytes=1 << 30),
+            "stdin": b"VALUE",
+            "labels": {"api_key": "VALUE", "team": "web"},
+            "owner": "VALUE",
+            "unknown": "VALUE",
+            "reason": "password=VALUE",
+        }
+    )
+    text = msgspec.json.encode(shown)
+    assert b"VALUE" not in text
+    assert shown["cwd"] == "/w" and shown["stdin_bytes"] == 5
+    assert shown["env"] == ["OTHER"] and shown["memory_bytes"] == 1 << 30
+    assert "team=web" in shown["labels"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 32, 33, 10_000])
+def test_names_are_bounded(count: int) -> None:
+    options = ProcessOptions(env={f"N{number}" * 100: "v" for number in range(count)})
+    shown = auditing._options(options).get("env", [])
+    assert len(shown) <= 33 and all(len(name) <= 64 for name in shown)
