@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 
@@ -11,13 +12,12 @@ from agentkernel.conformance.bench import (
     Bench,
     alive,
     expect,
-    leftovers,
-    processes_below,
     sh,
     start,
     until,
     within,
 )
+from agentkernel.conformance.footprint import Footprint
 from agentkernel.errors import SandboxUnavailableError
 from agentkernel.guest.processes import Outcome
 
@@ -31,23 +31,27 @@ async def any_process_of_it_may_die(bench: Bench) -> None:
     while True:
         blueprint = bench.blueprint()
         sandbox = await bench.backend().create(blueprint)
-        seen = processes_below(sandbox.pid)
+        seen = bench.footprint(sandbox)
         try:
-            targets = sorted(pid for pid, _ in seen)
+            targets = sorted(pid for pid, _ in seen.processes)
             if number >= min(len(targets), 5):
                 return
             process = start(sandbox, "sleep 1000")
             await within(process.started())
-            seen |= processes_below(sandbox.pid)
+            seen = bench.footprint(sandbox)
             os.kill(targets[number], signal.SIGKILL)
             number += 1
             if await _is_whole(sandbox):
                 continue  # it was one that the engine can do without
-            await until(lambda s=seen: not alive(s), f"the rest ends, too: {alive(seen)}")  # type: ignore[misc]
+            await until(functools.partial(_ended, seen), f"all of {seen.processes} ends")
             expect(await bench.backend().reattach(blueprint) is None, "it does not run any more")
         finally:
             await sandbox.destroy()
-            await bench.expect_nothing_left(blueprint.id, seen)
+            await bench.expect_gone(seen)
+
+
+def _ended(footprint: Footprint) -> bool:
+    return not alive(footprint.processes)
 
 
 async def _is_whole(sandbox: Sandbox) -> bool:
@@ -73,7 +77,7 @@ async def an_owner_may_die_while_launching(bench: Bench) -> None:
             owner.kill()
             await owner.wait()
         await bench.backend().remove(blueprint.id)
-        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+        await bench.expect_gone(blueprint.id)
 
 
 async def an_owner_may_die_while_running(bench: Bench) -> None:
@@ -86,7 +90,7 @@ async def an_owner_may_die_while_running(bench: Bench) -> None:
             owner.kill()
             await owner.wait()
         await bench.backend().collect_garbage()
-        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+        await bench.expect_gone(blueprint.id)
 
 
 CASES = (
