@@ -85,13 +85,6 @@ static void wait_for_runtime(const struct plan *plan, pid_t runtime) {
     launch_fail("engine", last_words(plan->engine_log));
 }
 
-static void prepare_socket(const struct plan *plan) {
-    char dir[40];
-    snprintf(dir, sizeof dir, "%lld/" SOCKET_DIR, (long long)plan->engine_source);
-    if (chown(dir, (uid_t)plan->agent_uid, (gid_t)plan->agent_uid) < 0)
-        launch_fail("engine-socket", "owner");
-}
-
 /* An agentd that was handed no listening socket makes one, in a directory that the runtime shows it.
  * Once it listens there the socket gets its place outside and the directory goes: the socket lives on,
  * and there is nothing left that a guest could delete it from, or fill. */
@@ -119,7 +112,9 @@ static void take_socket(const struct plan *plan) {
         }
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
-    if (rename(SOCKET_DIR "/" SOCKET_NAME, SOCKET_NAME) < 0 || rmdir(SOCKET_DIR) < 0)
+    /* It belongs to agentd's id; whoever may enter the directory on the host may connect. */
+    if (rename(SOCKET_DIR "/" SOCKET_NAME, SOCKET_NAME) < 0 || rmdir(SOCKET_DIR) < 0 ||
+        chmod(SOCKET_NAME, 0666) < 0)
         launch_fail("engine-socket", "take");
     if (chdir("..") < 0) launch_fail("engine-socket", "directory");
 }
@@ -170,7 +165,6 @@ void keeper_main(const struct plan *plan, int listen_fd) {
      * /proc would be a reason for the kernel to refuse the guest's. */
     if (plan->engine_listens &&
         mount("b/meminfo", "/proc/meminfo", NULL, MS_BIND, NULL) < 0) launch_fail("proc", "meminfo");
-    if (plan->engine_listens) prepare_socket(plan);
     if (plan->engine_without_groups &&
         mount("tmpfs", "/sys/fs/cgroup", "tmpfs", MS_RDONLY, "size=4k") < 0 && errno != ENOENT)
         launch_fail("engine-groups", "");

@@ -7,6 +7,7 @@ import random
 import secrets
 import struct
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -331,3 +332,33 @@ def test_at_most_4096_records(guest: Guest, compile_: Compile) -> None:
     assert len(records) == 4096
     host.call("forget", id=records[0]["id"])
     host.finish(host.exec([nothing]))
+
+
+def test_configuration_on_stdin_and_a_socket_of_its_own(
+    boot: Boot, binary: Path, programs: Path
+) -> None:
+    """For engines that let in no descriptors but stdio."""
+    place = programs / secrets.token_hex(4)
+    place.mkdir()
+    place.chmod(0o777)
+    by_stdin = ["sh", "-c", 'exec "$0" <&4 3<&- 4<&-', str(binary)]
+    guest = boot(command=by_stdin, listen=str(place / "s"))
+    guest.path = place / "s"
+
+    def answers() -> bool:
+        try:
+            guest.connect(handshake=False)
+        except OSError:
+            return False
+        return True
+
+    assert wait_for(answers)
+    assert_still_serves(guest)
+    assert guest.connect().output("readlink /proc/self/fd/0") == "/dev/null\n"
+    assert guest.connect().output(f"ls {place}") == "s\n", "made by agentd, with nothing beside it"
+
+
+def test_without_a_configuration_it_ends(boot: Boot, binary: Path) -> None:
+    nothing = ["sh", "-c", 'exec "$0" </dev/null 3<&- 4<&- 2>/dev/null', str(binary)]
+    guest = boot(command=nothing)
+    assert wait_for(lambda: not guest.alive)

@@ -77,7 +77,8 @@ def _add_setup(commands: Any) -> None:
         nargs="?",
         const="all",
         metavar="BACKEND",
-        help="try each known backend (or one); exit status 1 if native (or that one) does not work",
+        help="try each known backend, or one, with the whole conformance suite; exit status 1 if "
+        "native (or that one) does not work",
     )
     setup.add_argument("--json", action="store_true", help="print JSON")
 

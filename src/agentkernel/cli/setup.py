@@ -6,6 +6,10 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,6 +17,9 @@ from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.checks import Check, check_backends
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.state import state_directory
+
+_STATES = {"passed": "ok", "failed": "FAILED", "not_here": "not here"}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -24,20 +31,51 @@ def main(options: argparse.Namespace) -> int:
         raise InvalidInputError(
             f"{options.check!r} is not a backend", hint="agentkernel setup --check lists them"
         )
-    if options.json:
-        print(json.dumps([msgspec.to_builtins(check) for check in checks]))
-    else:
+    if not options.json:
         for check in checks:
             _print(check)
     decisive = checks[0]
-    return 0 if decisive.works else 1
+    cases = []
+    if only and decisive.works:
+        cases = asyncio.run(_conformance(only, None if options.json else _print_case))
+    if options.json:
+        described = [msgspec.to_builtins(check) for check in checks]
+        if only:
+            described[0]["conformance"] = cases
+        print(json.dumps(described))
+    failed = any(case["state"] == "failed" for case in cases)
+    return 0 if decisive.works and not failed else 1
+
+
+async def _conformance(
+    backend: str, tell: Callable[[dict[str, Any]], None] | None
+) -> list[dict[str, Any]]:
+    """In a state directory of its own: nobody else removes what a case left on purpose."""
+    from agentkernel.conformance import check
+
+    parent = state_directory()
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    results = []
+    with tempfile.TemporaryDirectory(prefix="conformance-", dir=parent) as state_dir:
+        async for result in check(backend, Path(state_dir)):
+            results.append(msgspec.to_builtins(result))
+            if tell:
+                tell(results[-1])
+    return results
+
+
+def _print_case(case: dict[str, Any]) -> None:
+    print(f"{'':<12} {_STATES[case['state']]:<9} {case['name']}: {case['about']}", flush=True)
+    if case["detail"]:
+        print(f"{'':<12} {'':<9} {case['detail']}")
 
 
 def _print(check: Check) -> None:
     state = "works" if check.works else "found" if check.found else "absent"
-    print(f"{check.backend:<12} {state:<7} {check.detail}")
-    if check.supported:
+    print(f"{check.backend:<12} {state:<7} {check.detail}", flush=True)
+    if check.supported and check.found:
         print(f"{'':<12} {'':<7} tried: {check.tried}")
+        print(f"{'':<12} {'':<7} isolation: {check.isolation}")
     if check.hint:
         print(f"{'':<12} {'':<7} hint: {check.hint}")
 

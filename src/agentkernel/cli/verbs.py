@@ -173,7 +173,7 @@ def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
         "--backend", metavar="NAME",
-        help="the engine: native (default); `setup --check` tells which work here",
+        help="the engine: native (default), runc, crun, gvisor; `setup --check` tells what works",
     )  # fmt: skip
     group.add_argument(
         "--image", metavar="IMAGE",

@@ -14,6 +14,7 @@ import msgspec
 
 from agentkernel.backends.base import Backend, Blueprint, Sandbox
 from agentkernel.backends.registry import Backends
+from agentkernel.conformance.footprint import Footprint, wait_until_gone
 from agentkernel.guest.processes import GuestProcess, Outcome, ProcessOptions
 from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.commands import ExecResult, run_command, start_command
@@ -67,17 +68,21 @@ class Bench:
         """A sandbox that is gone afterwards, which is checked."""
         blueprint = self.blueprint(owned=owned, **spec)
         sandbox = await self.backend().create(blueprint)
-        seen: set[Identity] = set()
         try:
             yield sandbox
         finally:
-            seen = processes_below(sandbox.pid)
+            footprint = self.footprint(sandbox)
             await sandbox.destroy()
-        await self.expect_nothing_left(blueprint.id, seen)
+        await self.expect_gone(footprint)
 
-    async def expect_nothing_left(self, id: str, seen: Set[Identity] = frozenset()) -> None:
-        await until(lambda: not alive(seen), f"processes of the sandbox end: {alive(seen)}")
-        expect(not (found := leftovers(self.state_dir, id)), f"left behind: {found}")
+    def footprint(self, sandbox: Sandbox) -> Footprint:
+        return Footprint.of(sandbox.id, self.state_dir, [sandbox.pid])
+
+    async def expect_gone(self, what: Footprint | str) -> None:
+        """Nothing is left of a footprint, or of what the machine has that names an id."""
+        footprint = Footprint.of(what, self.state_dir, ()) if isinstance(what, str) else what
+        left = await asyncio.to_thread(wait_until_gone, footprint, PATIENCE_S)
+        expect(not left, f"left behind: {left}")
 
     @contextlib.asynccontextmanager
     async def owner(self, blueprint: Blueprint) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -188,21 +193,6 @@ def cpu_seconds(pid: int) -> float:
 def alive(processes: Set[Identity]) -> list[str]:
     now = {(number, started) for number, _, started in _all_processes()}
     return [f"{number} {_name(number)}" for number, started in sorted(processes & now)]
-
-
-def leftovers(state_dir: Path, id: str) -> list[str]:
-    """Whatever of a sandbox is still there: files, control groups, ids, processes that name it."""
-    found = [str(path) for path in state_dir.glob(f"*/*{id}*")]
-    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/{id}")]
-    ranges = Path("/var/lib/agentkernel/id-ranges")
-    with contextlib.suppress(OSError):
-        found += [str(p) for p in ranges.iterdir() if p.name.isdigit() and id in p.read_text()]
-    for number, _, _ in _all_processes():
-        for name in ("cmdline", "cgroup", "mountinfo"):
-            with contextlib.suppress(OSError):
-                if id in Path(f"/proc/{number}/{name}").read_text(errors="replace"):
-                    found.append(f"process {number} {_name(number)} ({name})")
-    return found
 
 
 def _all_processes() -> Iterator[tuple[int, int, str]]:

@@ -136,7 +136,7 @@ async def a_job_outlives_its_caller(bench: Bench) -> None:
         expect(attached.status and attached.status.exit_code == 0, attached.status)
     finally:
         await sandbox.destroy()
-    await bench.expect_nothing_left(blueprint.id)
+    await bench.expect_gone(blueprint.id)
 
 
 async def a_port_inside_can_be_reached(bench: Bench) -> None:

@@ -3,55 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import os
 import signal
 
+from agentkernel.backends.base import Sandbox
 from agentkernel.conformance.bench import (
     Bench,
     alive,
     expect,
-    leftovers,
-    processes_below,
-    says,
+    sh,
     start,
     until,
     within,
 )
+from agentkernel.conformance.footprint import Footprint
 from agentkernel.errors import SandboxUnavailableError
+from agentkernel.guest.processes import Outcome
 
 # Moments of a launch, in seconds from its beginning.
 _MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 
 
 async def any_process_of_it_may_die(bench: Bench) -> None:
-    """each host process of a sandbox killed in turn: the sandbox ends and leaves nothing"""
+    """host processes of a sandbox killed in turn: it ends, or is whole, and leaves nothing"""
     number = 0
     while True:
         blueprint = bench.blueprint()
         sandbox = await bench.backend().create(blueprint)
-        seen = processes_below(sandbox.pid)
+        seen = bench.footprint(sandbox)
         try:
-            targets = sorted(pid for pid, _ in seen)
+            targets = sorted(pid for pid, _ in seen.processes)
             if number >= min(len(targets), 5):
                 return
             process = start(sandbox, "sleep 1000")
             await within(process.started())
-            seen |= processes_below(sandbox.pid)
+            seen = bench.footprint(sandbox)
             os.kill(targets[number], signal.SIGKILL)
-            with contextlib.suppress(SandboxUnavailableError):
-                while await within(process.output()) is not None:
-                    pass
             number += 1
-            if not sandbox.channel.closed.done():
-                # It was one of the guest's own, so to say: the sandbox has to be whole without it.
-                await says(sandbox, "true")
-                continue
-            await until(lambda s=seen: not alive(s), f"the rest ends, too: {alive(seen)}")  # type: ignore[misc]
+            if await _is_whole(sandbox):
+                continue  # it was one that the engine can do without
+            await until(functools.partial(_ended, seen), f"all of {seen.processes} ends")
             expect(await bench.backend().reattach(blueprint) is None, "it does not run any more")
         finally:
             await sandbox.destroy()
-            await bench.expect_nothing_left(blueprint.id, seen)
+            await bench.expect_gone(seen)
+
+
+def _ended(footprint: Footprint) -> bool:
+    return not alive(footprint.processes)
+
+
+async def _is_whole(sandbox: Sandbox) -> bool:
+    """It runs a command; or it has ended, and says so."""
+    try:
+        status = (await sh(sandbox, "cat /etc/hostname > /root/x")).status
+    except SandboxUnavailableError:
+        return False
+    if status.outcome is Outcome.LOST:
+        return False
+    expect(status.exit_code == 0, f"half a sandbox: {status}")
+    return True
 
 
 async def an_owner_may_die_while_launching(bench: Bench) -> None:
@@ -65,7 +77,7 @@ async def an_owner_may_die_while_launching(bench: Bench) -> None:
             owner.kill()
             await owner.wait()
         await bench.backend().remove(blueprint.id)
-        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+        await bench.expect_gone(blueprint.id)
 
 
 async def an_owner_may_die_while_running(bench: Bench) -> None:
@@ -78,7 +90,7 @@ async def an_owner_may_die_while_running(bench: Bench) -> None:
             owner.kill()
             await owner.wait()
         await bench.backend().collect_garbage()
-        await until(lambda id=blueprint.id: not leftovers(bench.state_dir, id), "nothing is left")  # type: ignore[misc]
+        await bench.expect_gone(blueprint.id)
 
 
 CASES = (

@@ -6,11 +6,11 @@ from agentkernel.conformance.bench import (
     Bench,
     alive,
     expect,
-    processes_below,
     says,
     sh,
     until,
 )
+from agentkernel.conformance.footprint import Footprint
 from agentkernel.errors import NotFoundError
 
 _SLEEPS = "cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep || true"
@@ -43,10 +43,10 @@ async def files_outlive_a_stop(bench: Bench) -> None:
     try:
         await says(sandbox, "echo kept > /root/file; rm /usr/bin/yes; echo gone > /tmp/file")
         await sh(sandbox, "(setsid sleep 1000 > /dev/null 2>&1 &)")
-        seen = processes_below(sandbox.pid)
+        seen = bench.footprint(sandbox)
         await sandbox.stop(grace_seconds=0.2)
         await sandbox.stop()
-        await until(lambda: not alive(seen), "its processes end")
+        await until(lambda: not alive(seen.processes), "its processes end")
         expect(await bench.backend().reattach(blueprint) is None, "a stopped one is not running")
         expect(blueprint.id in bench.backend().kept(), "a stopped one is kept")
         sandbox = await bench.backend().start(blueprint)
@@ -56,7 +56,7 @@ async def files_outlive_a_stop(bench: Bench) -> None:
         await sandbox.stop()
         await backend.remove(blueprint.id)
         await backend.remove(blueprint.id)
-    await bench.expect_nothing_left(blueprint.id)
+    await bench.expect_gone(blueprint.id)
     try:
         await backend.start(blueprint)
     except NotFoundError:
@@ -83,11 +83,11 @@ async def it_outlives_its_owner(bench: Bench) -> None:
     try:
         expect(await says(sandbox, f"cat /root/file; {_SLEEPS}") == "kept\n1\n", "as it was left")
         expect(sandbox.effective == first.effective, "the same lines hold")
-        seen = processes_below(sandbox.pid)
+        seen = bench.footprint(sandbox)
         sandbox.channel.close()
     finally:
         await bench.backend().remove(blueprint.id)
-    await bench.expect_nothing_left(blueprint.id, seen)
+    await bench.expect_gone(seen)
 
 
 async def a_run_ends_with_its_owner(bench: Bench) -> None:
@@ -97,13 +97,13 @@ async def a_run_ends_with_its_owner(bench: Bench) -> None:
         assert owner.stdout is not None
         line = await owner.stdout.readline()
         expect(line.startswith(b"made"), "the owner could not make it")
-        seen = processes_below(int(line.split()[1]))
-        expect(seen, "it has no process")
+        seen = Footprint.of(blueprint.id, bench.state_dir, [int(line.split()[1])])
+        expect(alive(seen.processes), "it has no process")
         owner.kill()
         await owner.wait()
-    await until(lambda: not alive(seen), "its processes end by themselves")
+    await until(lambda: not alive(seen.processes), "its processes end by themselves")
     expect(await bench.backend().collect_garbage() >= 1, "garbage was found")
-    await bench.expect_nothing_left(blueprint.id)
+    await bench.expect_gone(seen)
 
 
 async def two_do_not_meet(bench: Bench) -> None:

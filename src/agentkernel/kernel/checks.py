@@ -15,15 +15,18 @@ from pathlib import Path
 import msgspec
 
 from agentkernel.backends.base import EffectiveLine
+from agentkernel.backends.registry import DEFAULT_BACKEND, Backends, backend_names
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.state import state_directory
 
 DEADLINE_S = 60.0
 
-# Engines the project will speak to: how a machine that has one shows it.
-_OTHER_ENGINES = {
+# How a machine that has an engine shows it; the native one is always there. One that is no backend
+# of this version is named all the same.
+_PROGRAMS = {
     "runc": ("runc",),
     "crun": ("crun",),
     "gvisor": ("runsc",),
@@ -35,7 +38,7 @@ _OTHER_ENGINES = {
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned of one backend."""
+    """What was learned of one backend. `features`: what its engine can do at all."""
 
     backend: str
     found: bool
@@ -45,11 +48,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     hint: str | None = None
     isolation: str | None = None
+    features: dict[str, object] = {}
 
 
-class NativeProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """What a native sandbox showed of itself; nothing if there was none. `inside` is what a
-    process in it saw of /proc/self, by file."""
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox showed of itself; nothing if there was none. `inside` is what a process in it
+    saw of /proc/self, by file."""
 
     check: Check
     effective: tuple[EffectiveLine, ...] = ()
@@ -58,30 +62,32 @@ class NativeProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 async def check_backends(state_dir: Path | None = None, only: str | None = None) -> list[Check]:
     checks = []
-    if only in (None, "native"):
-        checks.append((await probe_native(state_dir)).check)
-    return checks + check_others(only)
+    if only in (None, DEFAULT_BACKEND):
+        checks.append((await probe_backend(state_dir)).check)
+    return checks + await check_others(state_dir, only)
 
 
-def check_others(only: str | None = None) -> list[Check]:
+async def check_others(state_dir: Path | None = None, only: str | None = None) -> list[Check]:
+    """All but the native one. What is not installed is not tried."""
+    names = {*backend_names(), *_PROGRAMS} - {DEFAULT_BACKEND}
     return [
-        _look_for(name, programs)
-        for name, programs in _OTHER_ENGINES.items()
-        if only in (None, name)
+        await _check(state_dir, name) for name in sorted(names, key=_place) if only in (None, name)
     ]
 
 
-async def probe_native(
+async def probe_backend(
     state_dir: Path | None = None, spec: SandboxSpec | None = None, look: Sequence[str] = ()
-) -> NativeProbe:
+) -> Probe:
     """Makes a sandbox and runs `true` in it, then reads the files of /proc/self named by `look`."""
+    spec = spec or SandboxSpec()
+    backend = Backends(state_dir or state_directory())[spec.backend]
     tried = "made a sandbox of the host image and ran `true` in it"
     detail, hint, works = "", None, False
     effective: tuple[EffectiveLine, ...] = ()
     inside: dict[str, str] = {}
     try:
         async with asyncio.timeout(DEADLINE_S), Runs(state_dir) as runs:
-            sandbox = await runs.create(spec or SandboxSpec())
+            sandbox = await runs.create(spec)
             effective = sandbox.effective
             result = await runs.run(sandbox, ["true"])
             works = result.status.outcome is Outcome.EXITED and result.status.exit_code == 0
@@ -95,27 +101,45 @@ async def probe_native(
     except AgentKernelError as exc:
         detail, hint = exc.message, exc.hint
     check = Check(
-        backend="native",
+        backend=backend.name,
         found=True,
         works=works,
         supported=True,
         tried=tried,
         detail=detail,
         hint=hint,
-        isolation="shared kernel",
+        isolation=backend.isolation,
+        features=msgspec.to_builtins(backend.features),
     )
-    return NativeProbe(check=check, effective=effective, inside=inside)
+    return Probe(check=check, effective=effective, inside=inside)
 
 
-def _look_for(name: str, programs: tuple[str, ...]) -> Check:
-    path = next((found for p in programs if (found := shutil.which(p))), None)
-    if path is None and os.path.exists(f"/usr/sbin/{programs[0]}"):
-        path = f"/usr/sbin/{programs[0]}"
+async def _check(state_dir: Path | None, name: str) -> Check:
+    supported = name in backend_names()
+    path = _find(name)
+    if path and supported:
+        return (await probe_backend(state_dir, SandboxSpec(backend=name))).check
+    missing = f"{_PROGRAMS[name][0]} is not installed"
     return Check(
         backend=name,
         found=path is not None,
         works=False,
-        supported=False,
-        tried="looked for the program; not tried, because this version has no backend for it",
-        detail=f"found {path}; not supported yet" if path else f"{programs[0]} is not installed",
+        supported=supported,
+        tried="looked for the program"
+        + ("" if supported else "; not tried, because this version has no backend for it"),
+        detail=f"found {path}; not supported yet" if path else missing,
     )
+
+
+def _find(name: str) -> str | None:
+    """In PATH, or where systems have what only root runs; or where a variable says it is."""
+    named = os.environ.get(f"AGENTKERNEL_{name.upper()}")
+    places = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+    found = (shutil.which(program, path=places) for program in _PROGRAMS.get(name, (name,)))
+    return named or next((path for path in found if path), None)
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Backends in the order of the registry, then the others."""
+    names = backend_names()
+    return (names.index(name), "") if name in names else (len(names), name)

@@ -43,9 +43,10 @@ def start_command(
 
 
 def judge(sandbox: Sandbox, status: ExitStatus | None) -> ExitStatus:
-    """The outcome as the host sees it: it knows why the kernel killed, agentd does not."""
+    """The outcome as the host sees it: it knows why the kernel killed, agentd does not. An engine
+    may be killed as a whole for what a command took."""
     if status is None:
-        return ExitStatus(outcome=Outcome.LOST)
+        return ExitStatus(outcome=Outcome.OOM if sandbox.was_out_of_memory() else Outcome.LOST)
     killed = status.outcome is Outcome.SIGNALED and status.signal == _SIGKILL
     if killed and sandbox.was_out_of_memory():
         return msgspec.structs.replace(status, outcome=Outcome.OOM, signal=None)

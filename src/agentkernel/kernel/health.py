@@ -29,7 +29,7 @@ from agentkernel.backends.local.diagnose import (
 from agentkernel.backends.local.hierarchy import LIMITING, Hierarchy
 from agentkernel.errors import AgentKernelError
 from agentkernel.guest.binary import agentd_path
-from agentkernel.kernel.checks import NativeProbe, check_others, probe_native
+from agentkernel.kernel.checks import Probe, check_others, probe_backend
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import schema
 
@@ -49,18 +49,18 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 async def examine(state_dir: str) -> list[Finding]:
-    """The machine and the install. Makes two short-lived sandboxes, and removes, as every run does,
-    what runs without an owner left."""
+    """The machine and the install. Makes short-lived sandboxes of each engine, and removes, as
+    every run does, what runs without an owner left."""
     found = [_kernel(), agentd(), state_directory(state_dir)]
     if any(finding.what == "state directory" and finding.state == "fail" for finding in found):
         return found
-    probe = await probe_native(Path(state_dir), look=("status", "mountinfo", "uid_map"))
+    probe = await probe_backend(Path(state_dir), look=("status", "mountinfo", "uid_map"))
     found += _native(probe)
     found.append(_subuids())
     found.append(_control_groups(probe))
     if probe.check.works:
         found.append(await _files_on_disk(Path(state_dir)))
-    found += _others()
+    found += await _others(Path(state_dir))
     return found
 
 
@@ -74,7 +74,7 @@ def _kernel() -> Finding:
     return Finding("kernel", "fail", detail, "use a newer kernel")
 
 
-def _native(probe: NativeProbe) -> Iterator[Finding]:
+def _native(probe: Probe) -> Iterator[Finding]:
     check = probe.check
     yield Finding("native backend", "ok" if check.works else "fail", check.detail, check.hint)
     if not check.works:
@@ -121,7 +121,7 @@ def _subuids() -> Finding:
     )
 
 
-def _control_groups(probe: NativeProbe) -> Finding:
+def _control_groups(probe: Probe) -> Finding:
     hierarchy = Hierarchy()
     version = "version 2" if hierarchy.unified else "version 1 or hybrid"
     missing = {name: why for name in LIMITING if any(why := hierarchy.why_not(name))}
@@ -193,7 +193,7 @@ def state_directory(path: str) -> Finding:
 
 async def _files_on_disk(state_dir: Path) -> Finding:
     """Kept sandboxes have their files in the state directory, which not every file system can."""
-    probe = await probe_native(state_dir, SandboxSpec(unlimited_disk=True))
+    probe = await probe_backend(state_dir, SandboxSpec(unlimited_disk=True))
     kind = filesystem_of(str(state_dir))
     if probe.check.works:
         return Finding("files of sandboxes", "ok", f"a sandbox had its files on {kind}")
@@ -203,17 +203,18 @@ async def _files_on_disk(state_dir: Path) -> Finding:
     return Finding("files of sandboxes", "fail", probe.check.detail, hint)
 
 
-def _others() -> Iterator[Finding]:
-    present = []
-    for check in check_others():
+async def _others(state_dir: Path) -> list[Finding]:
+    found, present = [], []
+    for check in await check_others(state_dir):
         if check.supported and check.found:
             state: State = "ok" if check.works else "warn"
-            yield Finding(f"{check.backend} backend", state, check.detail, check.hint)
+            found.append(Finding(f"{check.backend} backend", state, check.detail, check.hint))
         elif check.found:
             present.append(check.backend)
     if present:
         words = f"{', '.join(present)}: found; this version has no backend for them"
-        yield Finding("other engines", "ok", words)
+        found.append(Finding("other engines", "ok", words))
+    return found
 
 
 def rows(state_dir: str) -> set[str] | None:

@@ -115,6 +115,8 @@ class SandboxDirectory:
     def make_engine(self) -> Path:
         for path in (self.engine, self.engine / "state", self.engine / "socket"):
             path.mkdir(mode=0o700)
+        # agentd, whatever its id, makes its socket there, and then the directory goes.
+        (self.engine / "socket").chmod(0o777)
         return self.engine
 
     def record_layers(self, paths: Iterable[str]) -> None:
