@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     spool_set_budget(budget);
     for (size_t i = 0; i < SPOOLS; i++)
         spool_init(&spools[i], take_number(&t, 3), i > 0);
-    for (int steps = 0; steps < 200 && !taker_empty(&t); steps++) {
+    for (int steps = 0; steps < 60 && !taker_empty(&t); steps++) {
         uint8_t step = take_byte(&t);
         size_t which = step / 8 % SPOOLS;
         struct spool *s = &spools[which];

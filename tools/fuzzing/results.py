@@ -57,7 +57,7 @@ def write_page(results: list[Result], page: Path = PAGE) -> None:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     total = sum(result.seconds for result in results)
     lines = [
-        "# Fuzzing: the last long run",
+        "# Fuzzing: the last reported run",
         "",
         "Written by `tools/fuzz run --report`; what the targets are: "
         "[reference](../reference/fuzzing.md).",
