@@ -157,7 +157,10 @@ def test_a_killed_daemon_is_said_and_the_next_leaves_nothing(
 
 def test_interrupt_kills_the_tree_and_removes_the_sandbox(daemon_dir: Path) -> None:
     eventually(lambda: nothing_is_left(daemon_dir))
-    process = started("setsid sleep 60 & sleep 60", "-q")
+    # A shell that is just forking can lose an interrupt, at any terminal; a program can't.
+    waits = "import time; print('waits', flush=True); time.sleep(60)"
+    process = started(f'setsid sleep 60 & exec python3 -c "{waits}"', "-q")
+    assert process.stdout is not None and process.stdout.readline() == b"waits\n"
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130

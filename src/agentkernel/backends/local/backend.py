@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ from agentkernel.security.profiles import Limits
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
+# How long what was found of the `host` image is taken for true. Layers that were resolved lately
+# are never pruned, and the machine's own directories are seen as they are in any case.
+_GOOD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class LocalBackend(Backend):
         self._images = state_dir / "images"
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
+        self._resolved: dict[object, tuple[float, RootFilesystem]] = {}
 
     # -- what an engine says ---------------------------------------------------------------------
 
@@ -169,8 +174,7 @@ class LocalBackend(Backend):
         maps = self._choose_ids(blueprint, directory)
         try:
             await self.refuse(blueprint, maps)
-            # Making an image takes its time, and there are other sandboxes.
-            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
+            root = await self._root(blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             upper = choose_upper(blueprint, directory)
             directory.record_groups(groups.paths)
@@ -208,6 +212,21 @@ class LocalBackend(Backend):
             return idmaps.single_maps(default)
         owner = None if blueprint.image == "host" else _owner(blueprint.image)
         return idmaps.subuid_maps(*subids, image_owner=owner)
+
+    async def _root(
+        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
+    ) -> RootFilesystem:
+        """The image, resolved. What was found of this machine is good for a moment: of sandboxes
+        that are made at once one looks."""
+        outside = tuple(sorted(_outside(blueprint).items()))
+        key = (blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner, outside)
+        made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
+        if root is None or time.monotonic() - made >= _GOOD_SECONDS:
+            # Making an image takes its time, and there are other sandboxes.
+            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
+            if blueprint.image == "host":
+                self._resolved = {key: (time.monotonic(), root)}
+        return root
 
     def _resolve(
         self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
