@@ -243,6 +243,9 @@ class Console:
             yield
         finally:
             signal.set_wakeup_fd(wakeup)
+            if self._result is not None:
+                # The outcome is known: one Ctrl-C too many must not replace it.
+                before[signal.SIGINT] = signal.SIG_IGN
             for number, handler in before.items():
                 signal.signal(number, handler)
             os.close(self._wake)
