@@ -14,18 +14,19 @@
 #define PIECE 65536u
 
 static uint64_t files, bytes, skipped;
+/* One entry; its memory is used again for the next. */
+static struct buf record;
 
 static __attribute__((noreturn)) void too_much(const char *path) {
     worker_refuse("limit", "the tree is larger than was allowed", path);
 }
 
 static void describe(const char *path, const struct stat *st, int dir, const char *name) {
-    static struct buf b;
-    struct mp_map map = mp_open(&b);
+    struct mp_map map = mp_open(&record);
 
     mp_add_bin(&map, "path", path, strlen(path));
     entry_add(&map, st, dir, name);
-    worker_record(&b);
+    worker_record(&record);
 }
 
 /* Exactly SIZE bytes, whatever has become of the file: the reader counts on them. */

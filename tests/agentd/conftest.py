@@ -13,9 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from . import emulation
 from .harness import Guest, Host, namespaces_work
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if emulation.architecture():
+        emulation.skip_what_it_cannot(items)
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +35,8 @@ def programs() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def binary(programs: Path) -> Path:
-    """agentd; AGENTD_UNDER_TEST names another one, such as a build with sanitizers."""
+    """agentd; AGENTD_UNDER_TEST names another one, such as a build with sanitizers, and
+    AGENTD_EMULATED an architecture to build and emulate it for."""
     if named := os.environ.get("AGENTD_UNDER_TEST"):
         return Path(named).resolve()
     spec = importlib.util.spec_from_file_location("agentd_build", ROOT / "tools/agentd_build.py")
@@ -37,6 +44,8 @@ def binary(programs: Path) -> Path:
     module = importlib.util.module_from_spec(spec)
     sys.modules["agentd_build"] = module
     spec.loader.exec_module(module)
+    if arch := emulation.architecture():
+        return emulation.program(module.build, programs, arch)
     out = programs / "agentd"
     module.build(out)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -226,7 +227,9 @@ from agentkernel.kernel.spec import SandboxSpec
 async def main() -> None:
     async with Kernel(Path(sys.argv[1])) as kernel:
         while True:
-            record = await kernel.create(SandboxSpec(ephemeral=False))
+            disk = int(sys.argv[2]) or None
+            spec = SandboxSpec(ephemeral=False, disk_bytes=disk, best_effort=True)
+            record = await kernel.create(spec)
             print("made", record.id, flush=True)
             await kernel.run(record.id, ["sh", "-c", "echo kept > /root/f; sync"])
             print("wrote", record.id, flush=True)
@@ -240,12 +243,18 @@ asyncio.run(main())
 """
 
 
-async def test_kill_at_any_moment(own_state: Path) -> None:
-    """What was acknowledged is there, what was not is not, and nothing else is."""
+@pytest.mark.parametrize("disk", [0, 32 << 20])
+async def test_kill_at_any_moment(own_state: Path, disk: int) -> None:
+    """What was acknowledged is there, what was not is not, and nothing else is.
+
+    With a disk of its own (where that can be had) a sandbox has a loop device, too.
+    """
     said: dict[str, set[str]] = {v: set() for v in ("made", "wrote", "removing", "removed")}
     for _ in range(8):
         with subprocess.Popen(  # noqa: ASYNC220 (the test has nothing else to do)
-            [sys.executable, "-c", KILLED, str(own_state)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", KILLED, str(own_state), str(disk)],
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             assert process.stdout is not None
             lines = [process.stdout.readline() for _ in range(random.randint(1, 9))]
@@ -267,6 +276,18 @@ async def test_kill_at_any_moment(own_state: Path) -> None:
         for record in records:
             await kernel.remove(record.id)
     assert os.listdir(own_state / "sandboxes") == []
+    async with asyncio.timeout(20):
+        while loop_devices(own_state):  # noqa: ASYNC110 (the kernel's own work)
+            await asyncio.sleep(0.01)
+
+
+def loop_devices(state: Path) -> list[str]:
+    """What the machine's loop devices have of a state directory."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text().strip())
+    return [file for file in found if str(state) in file]
 
 
 async def test_who_waits_for_a_create_gets_its_error(

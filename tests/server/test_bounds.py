@@ -52,7 +52,7 @@ class SlowKernel:
         await asyncio.Event().wait()
 
     @contextlib.asynccontextmanager
-    async def files(self, id: str, *, owner: str) -> AsyncIterator[Any]:
+    async def files(self, id: str, **options: Any) -> AsyncIterator[Any]:
         yield self
 
     async def write(self, path: str, pieces: AsyncIterator[bytes], **options: Any) -> int:

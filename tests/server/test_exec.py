@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -98,6 +99,18 @@ def test_run_leaves_nothing_for_who_goes_away(daemon: Daemon) -> None:
     eventually(lambda: sandboxes(daemon) == before + 1)
     connection.close()
     eventually(lambda: sandboxes(daemon) == before)
+
+
+def test_who_goes_away_at_any_moment_of_the_making(daemon: Daemon) -> None:
+    """Every process of a sandbox that is given up ends at once, not when it is tired of waiting."""
+    before = sandboxes(daemon)
+    for step in range(20):
+        connection = daemon.connection()
+        connection.request("POST", "/v1/run", body=json.dumps({"argv": ["sleep", "4242"]}))
+        time.sleep(step * 0.002)
+        connection.close()
+    # agentd itself would give up after 30 s.
+    eventually(lambda: sandboxes(daemon) == before, seconds=20)
 
 
 def test_run_out_of_memory(daemon: Daemon) -> None:

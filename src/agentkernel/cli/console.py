@@ -151,7 +151,7 @@ class Console:
             self._output_fd = payload[0]
             self._output = memoryview(payload)[1:]
         elif payload[0] == _CONTROL:
-            self._hear(json.loads(payload[1:]))
+            self._hear(wire.parse_object(payload[1:]))
 
     def _hear(self, body: dict[str, Any]) -> None:
         match body.get("event"):

@@ -36,7 +36,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "command_output_bytes": getattr(options, "command_output", None),
         "config": getattr(options, "origin", None),
     }
-    if options.image == "host" and options.toolchains == "host":
+    if options.image in (None, "host") and options.toolchains in (None, "host"):
         fields["host_env"] = host_environment()
     return {name: value for name, value in fields.items() if value is not None}
 

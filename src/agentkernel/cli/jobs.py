@@ -113,7 +113,7 @@ def _kill(options: argparse.Namespace, transport: Transport) -> int:
 
 
 def _number(text: str) -> int:
-    if text.isdecimal():
+    if text.isascii() and text.isdecimal() and len(text) < 4:
         return int(text)
     name = text.upper()
     try:

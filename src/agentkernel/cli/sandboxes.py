@@ -58,7 +58,9 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
     )
     if not options.json:
         name = sandbox.name or sandbox.id
-        tell_once(state_path(), sandbox.info.raw.get("notices", ()), f"sandbox info {name}")
+        tell_once(
+            state_path(), sandbox.info.raw.get("notices", ()), f"agentkernel sandbox info {name}"
+        )
     print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
     return 0
 

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from agentkernel.client.wire import broken
 from agentkernel.errors import CommandFailedError, CommandTimeoutError
 from agentkernel.outcomes import Outcome, signal_name
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """A daemon of another version, or one that is none, may answer anything."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise broken("it lacks a field, or has another kind of it") from None
+
+
+def _of_kind(body: Mapping[str, Any], key: str, kind: type[T]) -> T | None:
+    value = body.get(key)
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(key)
+    return value
 
 
 class CommandResult(NamedTuple):
@@ -32,22 +52,23 @@ class CommandResult(NamedTuple):
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> CommandResult:
         """From a *result* of the HTTP API; an `exit` event has no output."""
-        usage = body.get("usage") or {}
-        return cls(
-            outcome=Outcome(body["outcome"]),
-            exit_code=body.get("exit_code"),
-            signal=body.get("signal"),
-            stdout_bytes=_output(body, "stdout"),
-            stderr_bytes=_output(body, "stderr"),
-            truncated=bool(body.get("truncated")),
-            dropped_bytes=body.get("dropped_bytes") or 0,
-            errno=body.get("errno"),
-            stage=body.get("stage"),
-            cpu_seconds=usage.get("cpu_seconds"),
-            peak_memory_bytes=usage.get("peak_memory_bytes"),
-            disk_written_bytes=usage.get("disk_written_bytes"),
-            output_bytes=usage.get("output_bytes"),
-        )
+        with _understood():
+            usage = body.get("usage") or {}
+            return cls(
+                outcome=Outcome(body["outcome"]),
+                exit_code=_of_kind(body, "exit_code", int),
+                signal=_of_kind(body, "signal", int),
+                stdout_bytes=_output(body, "stdout"),
+                stderr_bytes=_output(body, "stderr"),
+                truncated=bool(body.get("truncated")),
+                dropped_bytes=_of_kind(body, "dropped_bytes", int) or 0,
+                errno=_of_kind(body, "errno", str),
+                stage=_of_kind(body, "stage", str),
+                cpu_seconds=usage.get("cpu_seconds"),
+                peak_memory_bytes=usage.get("peak_memory_bytes"),
+                disk_written_bytes=usage.get("disk_written_bytes"),
+                output_bytes=usage.get("output_bytes"),
+            )
 
     @property
     def ok(self) -> bool:
@@ -117,19 +138,20 @@ class SandboxInfo(NamedTuple):
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> SandboxInfo:
-        return cls(
-            id=body["id"],
-            name=body.get("name"),
-            state=body["state"],
-            backend=body.get("backend", ""),
-            labels=body.get("labels") or {},
-            created_at=body.get("created_at", 0.0),
-            expires_at=body.get("expires_at"),
-            error=body.get("error"),
-            notices=body.get("notices") or [],
-            usage=body.get("usage"),
-            raw=body,
-        )
+        with _understood():
+            return cls(
+                id=body["id"],
+                name=body.get("name"),
+                state=body["state"],
+                backend=body.get("backend", ""),
+                labels=body.get("labels") or {},
+                created_at=body.get("created_at", 0.0),
+                expires_at=body.get("expires_at"),
+                error=body.get("error"),
+                notices=body.get("notices") or [],
+                usage=body.get("usage"),
+                raw=body,
+            )
 
 
 class JobInfo(NamedTuple):
@@ -146,17 +168,18 @@ class JobInfo(NamedTuple):
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> JobInfo:
-        status = body.get("result") or body.get("status")
-        return cls(
-            id=body["id"],
-            sandbox_id=body.get("sandbox_id", ""),
-            state=body["state"],
-            argv=body.get("argv") or [],
-            created_at=body.get("created_at", 0.0),
-            ended_at=body.get("ended_at"),
-            result=CommandResult.of(status) if isinstance(status, dict) else None,
-            raw=body,
-        )
+        with _understood():
+            status = body.get("result") or body.get("status")
+            return cls(
+                id=body["id"],
+                sandbox_id=body.get("sandbox_id", ""),
+                state=body["state"],
+                argv=body.get("argv") or [],
+                created_at=body.get("created_at", 0.0),
+                ended_at=body.get("ended_at"),
+                result=CommandResult.of(status) if isinstance(status, dict) else None,
+                raw=body,
+            )
 
 
 class Entry(NamedTuple):
@@ -176,16 +199,17 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Entry:
-        return cls(
-            name=_name(body, "name") or "",
-            type=body["type"],
-            size=body["size"],
-            mode=body["mode"],
-            uid=body["uid"],
-            gid=body["gid"],
-            mtime=body["mtime_ms"] / 1000,
-            target=_name(body, "target"),
-        )
+        with _understood():
+            return cls(
+                name=_name(body, "name") or "",
+                type=body["type"],
+                size=body["size"],
+                mode=body["mode"],
+                uid=body["uid"],
+                gid=body["gid"],
+                mtime=body["mtime_ms"] / 1000,
+                target=_name(body, "target"),
+            )
 
 
 class Change(NamedTuple):
@@ -201,7 +225,8 @@ class Change(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, body: Mapping[str, Any]) -> Change:
-        return cls(kind, _name(body, "path") or "", _name(body, "to"))
+        with _understood():
+            return cls(kind, _name(body, "path") or "", _name(body, "to"))
 
 
 def _name(body: Mapping[str, Any], key: str) -> str | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MAX_HEAD = 64 << 10
 MAX_CHUNK_LINE = 1 << 10
+MAX_LENGTH_DIGITS = 18
 VERSION_HEADER = "agentkernel-version"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
@@ -43,7 +44,7 @@ class Head:
         text = self.headers.get("content-length")
         if text is None:
             return None
-        if not text.isdecimal():
+        if not text.isascii() or not text.isdecimal() or len(text) > MAX_LENGTH_DIGITS:
             raise broken("a length that is no number")
         return int(text)
 
@@ -135,14 +136,29 @@ def chunk_size(line: bytes) -> int:
     return size
 
 
+def parse_json(body: bytes | str) -> Any:
+    """The value of an answer; DaemonError if it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise broken("it is not JSON") from None
+
+
+def parse_object(body: bytes | str) -> dict[str, Any]:
+    value = parse_json(body)
+    if not isinstance(value, dict):
+        raise broken("it is no object")
+    return value
+
+
 def raise_problem(head: Head, body: bytes) -> NoReturn:
     """The error that an answer with a status of 400 or more stands for."""
     if "json" in head.headers.get("content-type", ""):
         try:
-            problem = json.loads(body)
-        except ValueError:
+            problem = parse_object(body)
+        except DaemonError:
             problem = None
-        if isinstance(problem, dict):
+        if problem is not None:
             raise error_of(problem)
     raise DaemonError(f"the daemon answered with status {head.status}", status=head.status)
 

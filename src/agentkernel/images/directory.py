@@ -54,7 +54,10 @@ def resolve_directory(
 
 
 def _validated(path: str, cache_dir: StrPath, protected: Sequence[StrPath]) -> str:
-    real = os.path.realpath(os.path.expanduser(path))
+    try:
+        real = os.path.realpath(os.path.expanduser(path))
+    except ValueError:  # a NUL, or no bytes at all
+        raise InvalidInputError(f"{path!r} cannot be the name of a directory") from None
     if not os.path.lexists(real):
         raise NotFoundError(f"no such image directory: {path}")
     if not os.path.isdir(real):

@@ -8,6 +8,7 @@ Everything generated is cached by a key that costs a few dozen `stat` calls.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 
@@ -179,13 +180,18 @@ def _mounts_below(root: str, directories: list[str], notes: list[str]) -> list[s
         inside = point[len(root) :]
         if inside.split("/", 2)[1] not in directories or inside.count("/") < 2:
             continue
-        if "\\" in inside:
-            inside = inside.encode("ascii", "surrogateescape").decode("unicode_escape")
+        inside = _unescaped(inside)
         if os.path.isdir(root + inside):
             found.append(inside)
         else:
             notes.append(f"{inside} is mounted as a single file on this machine; it is not shown.")
     return found
+
+
+def _unescaped(path: str) -> str:
+    """The kernel writes blanks and backslashes of mount points as `\\040` and the like."""
+    raw = re.sub(rb"\\([0-3][0-7]{2})", lambda octal: bytes((int(octal[1], 8),)), os.fsencode(path))
+    return os.fsdecode(raw)
 
 
 def _stack(

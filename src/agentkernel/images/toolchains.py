@@ -137,7 +137,10 @@ class _Finder:
 
     def real(self, path: str) -> str:
         """`realpath`, but with the home under the name the user has for it."""
-        real = os.path.realpath(path)
+        try:
+            real = os.path.realpath(path)
+        except ValueError:  # a NUL: nothing has such a name
+            return path
         if self.home != self.home_real and _within(real, self.home_real):
             return self.home + real[len(self.home_real) :]
         return real

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -28,11 +28,8 @@ from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
-from agentkernel.guest.files import GuestFiles
-from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.admission import Admission
-from agentkernel.kernel.auditing import AuditedFiles, open_trail
-from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -50,13 +47,13 @@ from agentkernel.kernel.store import (
     Store,
     event_of,
 )
+from agentkernel.kernel.uses import Uses
 
 LOCAL_OWNER = "local"
-OUTPUT_BYTES = 16 << 20
 AtEnd = Literal["stop", "remove"]
 
 
-class Kernel:
+class Kernel(Uses):
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
@@ -352,84 +349,7 @@ class Kernel:
     async def statistics(self) -> Statistics:
         return await self._store.statistics()
 
-    # -- commands -------------------------------------------------------------------------------
-
-    @audited("exec")
-    @contextlib.asynccontextmanager
-    async def exec(
-        self,
-        id: str,
-        argv: Sequence[str],
-        options: ProcessOptions | None = None,
-        *,
-        owner: str | None = None,
-    ) -> AsyncIterator[GuestProcess]:
-        """A command for as long as the block lasts; leaving it early ends the command."""
-        record, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            process = start_command(sandbox, argv, _with_defaults(options, record))
-            try:
-                yield process
-            finally:
-                process.release()
-
-    @audited("exec")
-    async def run(
-        self,
-        id: str,
-        argv: Sequence[str],
-        options: ProcessOptions | None = None,
-        *,
-        owner: str | None = None,
-        stdin: bytes = b"",
-        output_bytes: int | None = None,
-    ) -> ExecResult:
-        """A command to its end, with what it wrote; of each stream as much as the sandbox keeps."""
-        record, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            result = await run_command(
-                sandbox,
-                argv,
-                _with_defaults(options, record),
-                stdin=stdin,
-                output_bytes=output_bytes,
-            )
-            self.look_at_limits(live, result.status)
-            return result
-
-    async def judge(
-        self, id: str, status: ExitStatus | None, *, owner: str | None = None
-    ) -> ExitStatus:
-        """How a command of `exec` ended, with what only the host knows. None: it was lost."""
-        with contextlib.suppress(NotFoundError):
-            _, live = await self._find(id, owner)
-            if live.sandbox:
-                self.look_at_limits(live, status)
-                return judge(live.sandbox, status)
-        return status or ExitStatus(outcome=Outcome.LOST)
-
-    @contextlib.asynccontextmanager
-    async def files(
-        self, id: str, *, owner: str | None = None, user: str | None = None
-    ) -> AsyncIterator[GuestFiles]:
-        """The files of a running sandbox, which is in use for as long as the block lasts."""
-        record, live = await self._find(id, owner)
-        with live.used() as sandbox:
-            if user is not None:
-                sandbox.check_user(user)
-            yield AuditedFiles(sandbox.channel, self.trail, record, user=user)
-
     # -- inside ---------------------------------------------------------------------------------
-
-    async def _find(self, id: str, owner: str | None) -> tuple[SandboxRecord, Live]:
-        record = await self._store.get_sandbox(id, owner)
-        self.trail.found(record.id, record.name)
-        return record, self._live.setdefault(record.id, Live(record.id))
-
-    def look_at_limits(self, live: Live, status: ExitStatus | None = None) -> None:
-        """Tells of limits that the sandbox has met, if it has."""
-        if live.sandbox and (events := live.meter.events(live.sandbox, status)):
-            self._store.post_events(events)
 
     @property
     def live(self) -> Mapping[str, Live]:
@@ -441,17 +361,6 @@ class Kernel:
 
 def _blueprint(record: SandboxRecord) -> Blueprint:
     return msgspec.convert(record.blueprint, Blueprint)
-
-
-def _with_defaults(options: ProcessOptions | None, record: SandboxRecord) -> ProcessOptions:
-    """What the sandbox says of its commands, where the caller says nothing."""
-    options = options or ProcessOptions()
-    seconds = options.timeout_seconds
-    if seconds is None:
-        seconds = record.blueprint.get("limits", {}).get("exec_timeout")
-    return msgspec.structs.replace(
-        options, env={**record.env, **options.env}, timeout_seconds=seconds
-    )
 
 
 def _words(error: BaseException) -> str:

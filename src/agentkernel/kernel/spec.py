@@ -22,6 +22,10 @@ T = TypeVar("T")
 
 MINIMUM_MEMORY = 16 << 20
 MINIMUM_DISK = 1 << 20
+MAXIMUM_BYTES = 1 << 60
+# What the kernel can number: PID_MAX_LIMIT, and the most that fs.nr_open can be set to.
+MAXIMUM_PIDS = 1 << 22
+MAXIMUM_NOFILE = 1 << 30
 # A file system of its own has tables and a journal, which count.
 MINIMUM_KEPT_DISK = 16 << 20
 
@@ -116,10 +120,11 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
 
 
 def _limits(spec: SandboxSpec, defaults: Limits) -> Limits:
-    _at_least("memory", spec.memory_bytes, MINIMUM_MEMORY)
-    _at_least("disk", spec.disk_bytes, MINIMUM_DISK if spec.ephemeral else MINIMUM_KEPT_DISK)
-    _at_least("pids", spec.pids, 4)
-    _at_least("nofile", spec.nofile, 16)
+    _check_range("memory", spec.memory_bytes, MINIMUM_MEMORY, MAXIMUM_BYTES)
+    least = MINIMUM_DISK if spec.ephemeral else MINIMUM_KEPT_DISK
+    _check_range("disk", spec.disk_bytes, least, MAXIMUM_BYTES)
+    _check_range("pids", spec.pids, 4, MAXIMUM_PIDS)
+    _check_range("nofile", spec.nofile, 16, MAXIMUM_NOFILE)
     if spec.cpus is not None and not 0.01 <= spec.cpus <= 4096:
         raise InvalidInputError("cpus must be between 0.01 and 4096")
     memory = _memory(spec, defaults.memory_bytes)
@@ -178,6 +183,8 @@ def _disk(spec: SandboxSpec, default: int | None, memory: int | None) -> int | N
     return default if default is None or memory is None else min(default, memory // 2)
 
 
-def _at_least(name: str, value: int | None, least: int) -> None:
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and value < least:
         raise InvalidInputError(f"{name} must be at least {least}")
+    if value is not None and value > most:
+        raise InvalidInputError(f"{name} must be at most {most}")

@@ -99,7 +99,7 @@ def _printable(value: Any) -> Any:
 async def read_body(request: Request, kind: type[T], *, most: int = MAX_JSON_BYTES) -> T:
     """The JSON body as `kind`. A missing body is an empty object."""
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > most:
+    if len(declared) > 18 or (declared.isdecimal() and int(declared) > most):
         raise _too_large(most)
     content = bytearray()
     seconds = request.app.state.service.bounds.body_seconds

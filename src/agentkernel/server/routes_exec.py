@@ -15,6 +15,7 @@ from agentkernel.backends.base import Progress
 from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.insight import Known
 from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.server.app import Service, route, service_of
@@ -68,7 +69,7 @@ async def _run_stream(socket: WebSocket, frames: Frames) -> None:
         await frames.prepare(
             lambda progress: _make(kernel, id, body.spec, body.ttl_seconds, progress)
         )
-        for sentence in (await kernel.known(id, owner=LOCAL_OWNER)).notices:
+        for sentence in Known.of(await kernel.get(id, owner=LOCAL_OWNER)).notices:
             await frames.notice(sentence)
         await _stream(service, frames, id, body.command)
 

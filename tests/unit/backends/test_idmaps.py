@@ -42,13 +42,13 @@ def test_guest_root_is_the_user_unless_the_image_is_the_subuids() -> None:
 
 def test_users() -> None:
     assert [idmaps.guest_uid(u) for u in ("root", "user", "33")] == [0, 1000, 33]
-    for bad in ("nobody", "-1", "70000", "", "0x1"):
+    for bad in ("nobody", "-1", "70000", "", "0x1", "²", "٣", "9" * 5000):
         with pytest.raises(InvalidInputError):
             idmaps.guest_uid(bad)
 
 
 def test_subid_files(tmp_path: Path) -> None:
     path = tmp_path / "subuid"
-    path.write_text("a:100000:65536\nbroken\nb:x:1\n\nc:1:2\n")
+    path.write_text("a:100000:65536\nbroken\nb:x:1\n\nc:1:2\nd:²:1\ne:" + "9" * 5000 + ":1\n")
     assert idmaps.read_subids(str(path)) == [("a", 100_000, 65_536), ("c", 1, 2)]
     assert idmaps.read_subids(str(tmp_path / "none")) == []

@@ -24,11 +24,19 @@ def test_durations(text: str, expected: float) -> None:
     assert values.duration(text) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "5 parsecs", "1e3", "0x10", "²"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1", "5 parsecs", "1e3", "0x10", "²", "9" * 400, "9" * 5000]
+)
 def test_nonsense(text: str) -> None:
     for parse in (values.size_value, values.duration):
         with pytest.raises(argparse.ArgumentTypeError):
             parse(text)
+
+
+def test_a_time_of_nothing_or_of_ever_is_none() -> None:
+    for text in ("0", "0.0s", "0." + "0" * 400 + "1", "32000000000"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            values.duration(text)
 
 
 def test_environment_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,8 @@ def test_what_cannot_be_an_image(
         (str(tmp_path / "empty"), InvalidInputError, "does not look like"),
         (str(tmp_path), InvalidInputError, "contains"),
         (str(tmp_path / "people"), InvalidInputError, "contains"),
+        (f"{tmp_path}/a\0b", InvalidInputError, "cannot be the name"),
+        (f"{tmp_path}/\ud800", InvalidInputError, "cannot be the name"),
     ]
     for path, kind, words in cases:
         with pytest.raises(kind, match=words):

@@ -276,7 +276,7 @@ def test_links_in_usr_local_bring_known_toolchains(home: Path, tmp_path: Path) -
 def test_asdf_global_versions_go_before_the_shims(home: Path) -> None:
     program(home, ".asdf/shims/node")
     program(home, ".asdf/installs/nodejs/20.1/bin/node")
-    put(home, ".tool-versions", "nodejs 20.1 # comment\nevil ../../../.. x\npython\n")
+    put(home, ".tool-versions", "nodejs 20.1 # comment\nevil ../../../.. x\npython\nx \0\n")
     found = look(home, home / ".asdf/shims", "/usr/bin")
     assert found.path == [
         str(home / ".asdf/installs/nodejs/20.1/bin"),

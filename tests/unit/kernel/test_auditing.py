@@ -18,6 +18,7 @@ from agentkernel.kernel import auditing
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.uses import Uses
 from agentkernel.server.app import Service, build_app
 
 SERVER = Path(inspect.getfile(Service)).parent
@@ -27,12 +28,12 @@ EXEMPT = {
     "Kernel.get": "looks at a record",
     "Kernel.list": "looks at records",
     "Kernel.known": "looks at what holds and what was used",
-    "Kernel.look_at_limits": "tells of limits in events",
+    "Uses.look_at_limits": "tells of limits in events",
     "Kernel.events": "looks at events",
     "Kernel.wait_for_events": "looks at events",
     "Kernel.statistics": "counts",
-    "Kernel.judge": "says how a command ended, whose line is written by exec",
-    "Kernel.files": "each call of what it gives is audited: AuditedFiles",
+    "Uses.judge": "says how a command ended, whose line is written by exec",
+    "Uses.files": "each call of what it gives is audited: AuditedFiles",
     "Kernel.live": "what the reaper looks at",
     "Kernel.tell": "the reaper writes an event",
     "Jobs.list": "looks at records",
@@ -82,7 +83,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Jobs)
+        for kind in (Kernel, Uses, Jobs)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

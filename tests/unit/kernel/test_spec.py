@@ -48,7 +48,8 @@ def test_a_kept_disk_is_bounded_only_if_asked() -> None:
 @pytest.mark.parametrize(
     "nonsense",
     [{"memory_bytes": 1}, {"cpus": 0.0}, {"pids": 1}, {"disk_bytes": 5}, {"nofile": 0},
-     {"profile": "open"}, {"cpus": float("nan")}],
+     {"profile": "open"}, {"cpus": float("nan")}, {"memory_bytes": 1 << 63}, {"pids": 1 << 40},
+     {"disk_bytes": 1 << 61}, {"nofile": 1 << 32}],
 )  # fmt: skip
 def test_nonsense_is_refused(nonsense: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError):

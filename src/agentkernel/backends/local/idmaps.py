@@ -136,11 +136,16 @@ def read_subids(path: str) -> list[tuple[str, int, int]]:
         with open(path, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 parts = line.strip().split(":")
-                if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit():
+                if len(parts) == 3 and _is_number(parts[1]) and _is_number(parts[2]):
                     found.append((parts[0], int(parts[1]), int(parts[2])))
     except OSError:
         pass
     return found
+
+
+def _is_number(text: str) -> bool:
+    """An id in figures; `isdigit` would take ones that `int` does not."""
+    return text.isascii() and text.isdecimal() and len(text) <= 10
 
 
 def guest_uid(user: str) -> int:
@@ -149,7 +154,7 @@ def guest_uid(user: str) -> int:
         return 0
     if user == "user":
         return USER_ID
-    if user.isdigit() and int(user) < RANGE_SIZE:
+    if _is_number(user) and int(user) < RANGE_SIZE:
         return int(user)
     raise InvalidInputError(
         f"{user!r} is not a user a sandbox can start as", hint="use root, user, or a number"

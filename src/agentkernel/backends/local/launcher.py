@@ -83,10 +83,10 @@ async def _run(
     finally:
         os.close(write_end)
         os.close(plan_fd)
-    report = b""
+    report = bytearray()
     try:
         async with asyncio.timeout(LAUNCH_DEADLINE_S):
-            report = await _read_all(read_end)
+            await _read_all(read_end, report)
         status, pid = launcher.wait(), _parse(report)
         if status:
             raise LaunchFailure("launcher", 0, f"{verb} ended with status {status}")
@@ -94,6 +94,7 @@ async def _run(
     except BaseException as exc:
         launcher.kill()
         launcher.wait()
+        _read_more(read_end, report)
         _kill_reported(report)
         if isinstance(exc, TimeoutError):
             raise LaunchError(f"the launcher did not finish in {LAUNCH_DEADLINE_S:g} s") from None
@@ -102,20 +103,14 @@ async def _run(
         os.close(read_end)
 
 
-async def _read_all(fd: int) -> bytes:
-    """Everything until end of file, which comes when agentd runs or all of the launcher is gone."""
+async def _read_all(fd: int, report: bytearray) -> None:
+    """Everything until end of file, which comes when agentd runs or all of the launcher is gone.
+    What had come until then is in `report` also if this is given up."""
     loop = asyncio.get_running_loop()
-    parts: list[bytes] = []
     done: asyncio.Future[None] = loop.create_future()
 
     def readable() -> None:
-        try:
-            part = os.read(fd, 4096)
-        except BlockingIOError:
-            return
-        if part:
-            parts.append(part)
-        elif not done.done():
+        if _read_more(fd, report) and not done.done():
             done.set_result(None)
 
     loop.add_reader(fd, readable)
@@ -123,10 +118,19 @@ async def _read_all(fd: int) -> bytes:
         await done
     finally:
         loop.remove_reader(fd)
-    return b"".join(parts)
 
 
-def _parse(report: bytes) -> int:
+def _read_more(fd: int, report: bytearray) -> bool:
+    """What is there now; True at the end of file."""
+    try:
+        while part := os.read(fd, 4096):
+            report += part
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _parse(report: bytearray) -> int:
     pid = 0
     for line in report.decode("utf-8", "replace").splitlines():
         kind, _, rest = line.partition(" ")
@@ -139,7 +143,7 @@ def _parse(report: bytes) -> int:
     return pid
 
 
-def _kill_reported(report: bytes) -> None:
+def _kill_reported(report: bytearray) -> None:
     """After a failure: the guest's first process may already exist, and it is our child."""
     for line in report.splitlines():
         if line.startswith(b"P "):

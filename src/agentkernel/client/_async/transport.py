@@ -151,12 +151,7 @@ class AsyncTransport:
         answer = await self.fetch(
             method, path, query=query, body=data, headers=chosen, seconds=seconds
         )
-        if not answer:
-            return None
-        try:
-            return jsons.loads(answer)
-        except ValueError:
-            raise wire.broken("it is not JSON") from None
+        return wire.parse_json(answer) if answer else None
 
     async def fetch(
         self,

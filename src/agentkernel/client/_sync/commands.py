@@ -131,7 +131,7 @@ class CommandStream:
                 self._aside.append(self._chunk(message[0], message[1:]))
                 self._size_aside += len(message) - 1
             elif message[0] == CONTROL:
-                self._notice(json.loads(message[1:]))
+                self._notice(wire.parse_object(message[1:]))
         finally:
             self._turns.give_back()
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from builtins import list as List
 from collections.abc import Generator, Iterable, Callable
@@ -94,11 +93,10 @@ class Files:
                 headers={"Content-Type": "application/octet-stream"},
                 seconds=LONG_CALL_SECONDS,
             )
-            answer = json.loads(body)
+            answer = wire.parse_object(body)
         else:
             answer = self._transport.upload(where, data, query=query)
-        size: int = answer["size"]
-        return size
+        return _number(answer, "size")
 
     # -- one question, one answer ---------------------------------------------------------------
 
@@ -192,7 +190,8 @@ class Files:
         with closing(_chunks(copy, progress)) as chunks:
             query = {"path": path, "user": user, **limits}
             answer = self._transport.upload(f"{self._path}/tree", chunks, query=query)
-        if (answer["files"], answer["bytes"]) != (copy.summary.files, copy.summary.bytes):
+        arrived = _number(answer, "files"), _number(answer, "bytes")
+        if arrived != (copy.summary.files, copy.summary.bytes):
             raise wire.broken("a part of the directory is missing")
         return copy.summary
 
@@ -211,7 +210,7 @@ class Files:
 
         query = {"path": path, "user": user}
         answer = self._transport.upload(f"{self._path}/tree", pieces, query=query)
-        return TreeSummary(answer["files"], answer["bytes"])
+        return TreeSummary(_number(answer, "files"), _number(answer, "bytes"))
 
     def watch(
         self, path: str, *, recursive: bool = False, user: str | None = None
@@ -227,9 +226,9 @@ class Files:
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     if line.startswith(b"event: "):
-                        kind = line[7:].decode()
+                        kind = line[7:].decode("utf-8", "replace")
                     elif line.startswith(b"data: "):
-                        body = json.loads(line[6:])
+                        body = wire.parse_object(line[6:])
                         if kind == "end":
                             return
                         if kind == "error":
@@ -256,3 +255,9 @@ def _octal(mode: int | None) -> str | None:
 
 def _given(wanted: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in wanted.items() if value is not None}
+
+
+def _number(answer: dict[str, Any], key: str) -> int:
+    if not isinstance(number := answer.get(key), int):
+        raise wire.broken(f"no number of {key}")
+    return number

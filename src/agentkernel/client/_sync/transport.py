@@ -152,12 +152,7 @@ class Transport:
         answer = self.fetch(
             method, path, query=query, body=data, headers=chosen, seconds=seconds
         )
-        if not answer:
-            return None
-        try:
-            return jsons.loads(answer)
-        except ValueError:
-            raise wire.broken("it is not JSON") from None
+        return wire.parse_json(answer) if answer else None
 
     def fetch(
         self,

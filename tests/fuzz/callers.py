@@ -1,0 +1,225 @@
+"""What a caller asks for: the HTTP API's bodies and queries, specs, the words of a command line."""
+
+from __future__ import annotations
+
+import argparse
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from hypothesis import strategies as st
+from starlette.requests import HTTPConnection
+
+from agentkernel.backends.local.idmaps import guest_uid
+from agentkernel.cli import values as cli_values
+from agentkernel.cli.fields import spec_fields
+from agentkernel.kernel.spec import SandboxSpec, expand
+from agentkernel.security.capabilities import capability_set
+from agentkernel.security.seccomp.profile import parse_json
+from agentkernel.server import bodies as http
+from agentkernel.server import problems
+
+from .making import bodies, leaves, texts, words
+from .target import Target
+
+_sizes = st.sampled_from([0, 1, 1 << 20, 1 << 30, 1 << 62, 1 << 63, 1 << 64, 1 << 200, -1])
+_spec = {
+    "backend": st.sampled_from(["native", "x"]),
+    "image": st.sampled_from(["host", "/", "\0"]),
+    "profile": st.sampled_from(["moderate", "permissive", "restrictive", "x"]),
+    "user": words,
+    "toolchains": st.booleans(),
+    "nested_userns": st.booleans(),
+    "memory_bytes": _sizes,
+    "cpus": st.floats(),
+    "pids": _sizes,
+    "disk_bytes": _sizes,
+    "unlimited_disk": st.booleans(),
+    "nofile": _sizes,
+    "ephemeral": st.booleans(),
+    "env": st.dictionaries(words, words, max_size=3),
+}
+_command = {
+    "argv": st.lists(words, max_size=3),
+    "shell": words,
+    "cwd": words,
+    "user": words,
+    "timeout_seconds": st.floats(),
+    "stdin": words,
+    "stdin_b64": words,
+    "output_bytes": _sizes,
+    "pty": st.tuples(_sizes, _sizes),
+    "env": st.dictionaries(words, words, max_size=3),
+}
+_others = {
+    "name": words,
+    "labels": st.dictionaries(words, words, max_size=2),
+    "ttl_seconds": st.floats(),
+    "grace_seconds": st.floats(),
+    "on_ttl": st.sampled_from(["stop", "remove", "x"]),
+    "signal": _sizes,
+    "kill": st.booleans(),
+    "rows": _sizes,
+    "path": words,
+    "to": words,
+    "mode": words,
+}
+_KINDS: tuple[type[Any], ...] = (
+    http.NewSandbox,
+    http.Stop,
+    http.Extend,
+    http.Signal,
+    http.Command,
+    http.Exec,
+    http.Run,
+    http.RunStream,
+    http.MakeDirectory,
+    http.Move,
+    http.Control,
+)
+
+
+def read_body(given: tuple[type[Any], bytes]) -> None:
+    kind, text = given
+    body = problems.decode(text, kind)
+    if isinstance(body, SandboxSpec):
+        # What is made of it is written down, for this machine and the kernel to read.
+        msgspec.msgpack.encode(_plain(expand(body, owned=True)))
+    for method in ("words", "options", "input"):
+        if hasattr(body, method):
+            getattr(body, method)()
+    if isinstance(body, http.MakeDirectory):
+        http.octal(body.mode)
+
+
+def _plain(blueprint: Any) -> Any:
+    return msgspec.to_builtins(blueprint)
+
+
+class _Query(msgspec.Struct):
+    path: str = ""
+    offset: int = 0
+    follow: bool = True
+    seconds: float = 0
+    label: list[str] = []
+
+
+def read_query(text: bytes) -> None:
+    fake = SimpleNamespace(scope={"query_string": text})
+    problems.read_query(cast(HTTPConnection, fake), _Query)
+
+
+_SPEC_WORDS = ("image", "profile", "user", "toolchains", "backend", "nested_userns")
+
+
+def read_words(text: str) -> None:
+    """Each value of a command line by itself: a message for argparse, or a value."""
+    for parse in (
+        cli_values.size_or_unlimited,
+        cli_values.duration,
+        cli_values.environment_entry,
+        cli_values.label_entry,
+    ):
+        try:
+            value = parse(text)
+        except argparse.ArgumentTypeError:
+            continue
+        if isinstance(value, float):
+            assert 0 < value < float("inf"), value
+    cli_values.printable(text)
+    options = argparse.Namespace(**dict.fromkeys(_SPEC_WORDS, text))
+    options.disk = options.memory = options.cpus = options.pids = options.nofile = None
+    options.best_effort = None
+    spec_fields(options)
+
+
+def read_user(text: str) -> None:
+    assert 0 <= guest_uid(text) < 65536
+
+
+def read_capabilities(names: list[str]) -> None:
+    capability_set(names)
+
+
+_rules = bodies(
+    {
+        "names": st.lists(st.sampled_from(["read", "clone", "no_such"]), max_size=2),
+        "action": st.sampled_from(["SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "x"]),
+        "errnoRet": st.integers(-1, 5000),
+        "args": st.lists(
+            bodies(
+                {
+                    "index": st.integers(-1, 7),
+                    "value": st.integers(0, 2**65),
+                    "valueTwo": st.integers(0, 2**65),
+                    "op": st.sampled_from(["SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ"]),
+                },
+                leaves,
+            ),
+            max_size=2,
+        ),
+        "includes": bodies(
+            {
+                "caps": st.lists(words, max_size=2),
+                "minKernel": st.sampled_from(["4.8", "²", "9" * 5000 + ".1"]),
+            },
+            leaves,
+        ),
+    },
+    leaves,
+)
+_profiles = bodies(
+    {
+        "defaultAction": st.sampled_from(["SCMP_ACT_ERRNO", "SCMP_ACT_ALLOW"]),
+        "defaultErrnoRet": st.integers(-1, 5000),
+        "archMap": st.lists(st.just({"architecture": "SCMP_ARCH_X86_64", "subArchitectures": []})),
+        "syscalls": st.lists(_rules, max_size=3),
+    },
+    leaves,
+)
+
+
+def read_profile(text: bytes) -> None:
+    parse_json(text).resolve(arch="x86_64")
+
+
+def _could_be_an_argument(text: str) -> bool:
+    """Arguments of a program are bytes without a NUL."""
+    try:
+        return b"\0" not in text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+
+
+TARGETS = [
+    Target(
+        "bodies",
+        st.tuples(st.sampled_from(_KINDS), texts(bodies({**_spec, **_command, **_others}, leaves))),
+        read_body,
+    ),
+    Target("specs", st.tuples(st.just(http.NewSandbox), texts(bodies(_spec, leaves))), read_body),
+    Target(
+        "queries",
+        st.one_of(
+            st.binary(max_size=40),
+            st.sampled_from(
+                [b"path=%ff", b"offset=" + b"9" * 5000, b"a=1&" * 200, b"label=a&label=b"]
+            ),
+        ),
+        read_query,
+    ),
+    Target(
+        "cli-values",
+        st.one_of(
+            words,
+            st.from_regex(r"\A[0-9]{0,3}(\.[0-9]*)? ?[kmgtKMGTsmhd]?i?[bB]?\Z"),
+            st.sampled_from(
+                ["9" * 400, "9" * 5000 + "G", "0." + "0" * 400 + "1", "²", "٣G", "\udcff"]
+            ),
+        ).filter(_could_be_an_argument),
+        read_words,
+    ),
+    Target("users", st.one_of(words, st.sampled_from(["9" * 5000, "1000"])), read_user),
+    Target("capabilities", st.lists(words, max_size=3), read_capabilities),
+    Target("seccomp", texts(_profiles), read_profile),
+]

@@ -1,0 +1,60 @@
+"""Every parser of foreign bytes: a value or a typed error, never anything else, never for long.
+
+A normal run tries a few inputs each. `AGENTKERNEL_FUZZ_SECONDS=600` shares that time between them,
+beginning anew with other inputs until it is over; `tools/fuzz run python` does it. A new parser is
+one line in one of the lists of targets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hypothesis import Phase
+from hypothesis import strategies as st
+
+from . import callers, hostile_agent, hostile_daemon, hostile_images, target
+
+TARGETS = [
+    *hostile_agent.TARGETS,
+    *hostile_daemon.TARGETS,
+    *callers.TARGETS,
+    *hostile_images.TARGETS,
+]
+
+
+@pytest.mark.parametrize("one", TARGETS, ids=lambda one: one.name)
+def test_a_value_or_a_typed_error(one: target.Target) -> None:
+    seconds = target.seconds_each(len(TARGETS))
+    deadline = time.monotonic() + seconds
+    try_inputs = target.test_of(one)
+    before = target.executions
+    while True:
+        try_inputs()
+        if time.monotonic() >= deadline:
+            break
+    assert target.executions > before
+    if counts := os.environ.get("AGENTKERNEL_FUZZ_COUNTS"):
+        with open(counts, "a") as file:
+            file.write(f"{target.executions - before}\n")
+
+
+def test_something_else_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a parser that lets another error out, or never ends, does not pass."""
+
+    def careless(data: bytes) -> None:
+        if data[:1] == b"\x01":
+            [][len(data)]
+
+    def slow(data: bytes) -> None:
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            pass
+
+    firsts = st.binary(max_size=3).map(lambda data: b"\x01" + data)
+    with pytest.raises(IndexError):
+        target.test_of(target.Target("careless", firsts, careless))()
+    monkeypatch.setattr(target, "INPUT_SECONDS", 0.005)
+    with pytest.raises(AssertionError, match="one input took"):
+        target.test_of(target.Target("slow", firsts, slow), 1, [Phase.generate])()

@@ -1,0 +1,1 @@
+"""Fuzzing: what `tools/fuzz` is made of."""
