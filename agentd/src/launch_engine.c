@@ -143,6 +143,20 @@ static pid_t container_pid(void) {
     return atoi(text);
 }
 
+/* By a child, because there is no way back out of the container. */
+static void finish_container(const struct plan *plan, pid_t container) {
+    int status = 0;
+    pid_t child = fork();
+    if (child < 0) launch_fail("fork", "");
+    if (child == 0) {
+        mounts_finish(plan, container);
+        _exit(0);
+    }
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) launch_fail("late", "wait");
+    if (status != 0) _exit(1); /* it has said why */
+}
+
 /* Until that process ends; 0: until any does, because the container is several. */
 static void __attribute__((noreturn)) keep(pid_t main_pid) {
     pid_t gone;
@@ -172,7 +186,10 @@ void keeper_main(const struct plan *plan, int listen_fd) {
     pid_t runtime = start_runtime(plan, boot, launch_move_high(listen_fd), agent);
     wait_for_runtime(plan, runtime);
     pid_t main_pid = plan->engine_listens ? 0 : container_pid();
-    if (plan->engine_listens) take_socket(plan);
+    if (plan->engine_listens)
+        take_socket(plan);
+    else
+        finish_container(plan, main_pid);
     if (!plan->nested_userns) forbid_user_namespaces();
     drop_everything();
     launch_done();

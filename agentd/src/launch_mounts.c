@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,6 +267,16 @@ static void op_dev(const struct root *root, const struct plan_op *op) {
     close(dev);
 }
 
+#define COVER_ATTRIBUTES                                                                           \
+    (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+
+/* Something of the staging that is to be put over a path: a read-only mount that is nowhere yet. */
+static int make_cover(const struct root *root, const char *name) {
+    int tree = clone_tree(root->staging, name, false);
+    if (tree < 0 || set_attributes(tree, COVER_ATTRIBUTES, -1, false) < 0) launch_fail("mask", name);
+    return tree;
+}
+
 /* Hides a path behind an empty read-only directory or file. What does not exist on this kernel needs
  * no hiding. */
 static void op_mask(const struct root *root, const struct plan_op *op) {
@@ -273,8 +284,9 @@ static void op_mask(const struct root *root, const struct plan_op *op) {
     int at = open_target(root, op->target, false);
     if (at < 0) return;
     if (fstatat(at, "", &st, AT_EMPTY_PATH) < 0) launch_fail("mask", op->target);
-    bind_path("mask", root->staging, S_ISDIR(st.st_mode) ? EMPTY_DIR : EMPTY_FILE, at, false,
-              MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    int tree = make_cover(root, S_ISDIR(st.st_mode) ? EMPTY_DIR : EMPTY_FILE);
+    if (attach_tree(tree, at) < 0) launch_fail("mask", op->target);
+    close(tree);
     close(at);
 }
 
@@ -289,22 +301,37 @@ static void op_readonly(const struct root *root, const struct plan_op *op) {
     close(at);
 }
 
+/* For mounts that somebody else has made and whose flags we had no say in. */
+static void op_nosuid(const struct root *root, const struct plan_op *op) {
+    struct mount_attributes attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC};
+    int at = open_target(root, op->target, false);
+    if (at < 0) return;
+    if (syscall(SYS_mount_setattr, at, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
+        launch_fail("nosuid", op->target);
+    close(at);
+}
+
 static void fill_file(const char *stage, const char *what, int fd, const struct plan_op *op) {
     if (fd < 0 || write(fd, op->content, op->content_size) != (ssize_t)op->content_size)
         launch_fail(stage, what);
     close(fd);
 }
 
-/* A read-only file of ours over a path that exists, such as /proc/meminfo. */
-static void op_data(struct root *root, const struct plan_op *op) {
+static int make_data(struct root *root, const struct plan_op *op) {
     char name[24];
-    int at = open_target(root, op->target, false);
-    if (at < 0) return;
     snprintf(name, sizeof name, GUEST_DIR "/d%u", root->data_count++);
     fill_file("data", op->target,
               openat(root->staging, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444), op);
-    bind_path("data", root->staging, name, at, false,
-              MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    return make_cover(root, name);
+}
+
+/* A read-only file of ours over a path that exists, such as /proc/meminfo. */
+static void op_data(struct root *root, const struct plan_op *op) {
+    int at = open_target(root, op->target, false);
+    if (at < 0) return;
+    int tree = make_data(root, op);
+    if (attach_tree(tree, at) < 0) launch_fail("data", op->target);
+    close(tree);
     close(at);
 }
 
@@ -350,6 +377,7 @@ static void run_op(struct root *root, const struct plan_op *op) {
     case OP_WRITE: op_write(root, op); break;
     case OP_DIR: op_dir(root, op); break;
     case OP_STAGE: op_stage(root, op); break;
+    case OP_NOSUID: op_nosuid(root, op); break;
     case OP_CGROUP:
         /* Ours alone: the cgroup namespace begins at the sandbox's own group. */
         mount_at(root, "cgroup", op->type, op->target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
@@ -407,4 +435,50 @@ int mounts_build_bundle(const struct plan *plan) {
     close(root.fd);
     close(root.staging);
     return agent;
+}
+
+/* ---- in somebody else's namespace -------------------------------------------------------------- */
+
+/* What may cover a target: a file, or a directory. */
+struct covers {
+    int file, directory;
+};
+
+/* The kernel copies a mount only for who is in its namespace: so all covers are made before we go. */
+static struct covers make_covers(struct root *root, const struct plan_op *op) {
+    if (op->kind == OP_DATA) return (struct covers){make_data(root, op), -1};
+    if (op->kind == OP_MASK)
+        return (struct covers){make_cover(root, EMPTY_FILE), make_cover(root, EMPTY_DIR)};
+    return (struct covers){-1, -1};
+}
+
+static void cover(const struct root *root, const struct plan_op *op, struct covers covers) {
+    struct stat st;
+    int at = open_target(root, op->target, false);
+    if (at < 0) return;
+    if (fstatat(at, "", &st, AT_EMPTY_PATH) < 0) launch_fail("late", op->target);
+    if (attach_tree(S_ISDIR(st.st_mode) ? covers.directory : covers.file, at) < 0)
+        launch_fail("late", op->target);
+    close(at);
+}
+
+void mounts_finish(const struct plan *plan, pid_t container) {
+    char path[40];
+    struct root root = {.plan = plan, .fd = -1};
+    struct covers *covers = calloc(plan->late_count + 1, sizeof *covers);
+    snprintf(path, sizeof path, "/proc/%d/ns/mnt", (int)container);
+    int namespace = open(path, O_RDONLY | O_CLOEXEC);
+    root.staging = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (!covers || namespace < 0 || root.staging < 0) launch_fail("late", path);
+    for (size_t i = 0; i < plan->late_count; i++) covers[i] = make_covers(&root, &plan->late[i]);
+    if (setns(namespace, CLONE_NEWNS) < 0) launch_fail("late", "enter");
+    root.fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root.fd < 0) launch_fail("late", "root");
+    for (size_t i = 0; i < plan->late_count; i++) {
+        const struct plan_op *op = &plan->late[i];
+        if (op->kind == OP_DATA || op->kind == OP_MASK)
+            cover(&root, op, covers[i]);
+        else
+            run_op(&root, op);
+    }
 }

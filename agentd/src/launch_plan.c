@@ -59,6 +59,7 @@ static enum op_kind op_kind(const struct mp_value *map) {
         {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"tree", OP_TREE}, {"proc", OP_PROC},
         {"dev", OP_DEV}, {"mask", OP_MASK}, {"readonly", OP_READONLY}, {"data", OP_DATA},
         {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP}, {"stage", OP_STAGE},
+        {"nosuid", OP_NOSUID},
     };
     const struct mp_value *op = mp_get(map, "op");
     for (size_t i = 0; op && i < COUNT_OF(kinds); i++)
@@ -80,6 +81,13 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->mode = number(map, "mode");
     op->noexec = flag(map, "noexec");
     if (mp_get_bin(map, "content", &op->content, &op->content_size) == MP_WRONG) bad_plan("content");
+}
+
+static struct plan_op *read_ops(const struct mp_value *list, size_t *count) {
+    struct plan_op *ops = xcalloc(list->len + 1, sizeof *ops);
+    for (uint32_t i = 0; i < list->len; i++) read_op(&list->items[i], &ops[i]);
+    *count = list->len;
+    return ops;
 }
 
 /* Nothing here is freed: the launcher's memory ends with its exec. */
@@ -131,7 +139,6 @@ void plan_read(int fd, struct plan *plan) {
         plan->sources[i].writable = flag(&sources->items[i], "writable");
         plan->sources[i].is_image = flag(&sources->items[i], "image");
     }
-    plan->op_count = ops->len;
-    plan->ops = xcalloc(ops->len + 1, sizeof *plan->ops);
-    for (uint32_t i = 0; i < ops->len; i++) read_op(&ops->items[i], &plan->ops[i]);
+    plan->ops = read_ops(ops, &plan->op_count);
+    plan->late = read_ops(array(map, "late"), &plan->late_count);
 }

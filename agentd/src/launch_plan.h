@@ -36,6 +36,7 @@ enum op_kind {
     OP_DIR,
     OP_CGROUP,
     OP_STAGE,
+    OP_NOSUID,
 };
 
 struct plan_op {
@@ -67,6 +68,8 @@ struct plan {
     int64_t upper_owner; /* id in the outer namespace that must own the upper; -1: leave it */
     struct plan_op *ops;
     size_t op_count;
+    struct plan_op *late; /* in the container that a runtime has made: data, mask, readonly, nosuid */
+    size_t late_count;
     char *hostname;
     bool nested_userns;
     int64_t devpts_gid;

@@ -5,10 +5,23 @@
 #include "agent.h"
 #include "launch.h"
 
+/* Some engines can start us only by a path, which means nothing inside: every process of ours is to be
+ * found by one name. */
+static void take_name(char *own) {
+    static const char name[] = "agentd";
+    size_t room = own ? strlen(own) : 0;
+
+    if (room < sizeof(name) - 1)
+        return;
+    memset(own, 0, room);
+    memcpy(own, name, sizeof(name) - 1);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "launch") == 0)
         return launch_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)
         return remove_main(argc, argv);
+    take_name(argv[0]);
     agent_main();
 }

@@ -36,7 +36,7 @@ def _guard():
     mark = os.environ.pop('AK_PROBE', '')
     if mark == 'inside':
         with open('/proc/1/cmdline') as f: first = f.read()
-        if first == 'agentd\\0': return
+        if first.rstrip('\\0') == 'agentd': return
     if mark == 'private-control': return
     sys.exit('a probe refuses to run outside of a sandbox')
 _guard()

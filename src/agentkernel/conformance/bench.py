@@ -61,7 +61,7 @@ class Bench:
 
     def blueprint(self, *, owned: bool = False, **spec: Any) -> Blueprint:
         spec.setdefault("ephemeral", owned)
-        return expand(SandboxSpec(backend=self.name, toolchains=False, **spec), owned=owned)
+        return expand(SandboxSpec(backend=self.name, **spec), owned=owned)
 
     @contextlib.asynccontextmanager
     async def sandbox(self, *, owned: bool = True, **spec: Any) -> AsyncIterator[Sandbox]:

@@ -71,7 +71,7 @@ async def the_guest_sees_only_itself(bench: Bench) -> None:
         commands = await says(sandbox, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         for word in ("--root", "runsc", "runc", str(os.getpid())):
             expect(word not in commands.split(), commands)
-        names = set((await says(sandbox, "cat /proc/[0-9]*/comm")).split())
+        names = set((await says(sandbox, "cat /proc/[0-9]*/comm 2>/dev/null || true")).split())
         expect(names <= {"agentd", "supervisor", "sh", "cat"}, f"processes: {names}")
 
 

@@ -6,6 +6,7 @@ the keys. Order matters in `ops`: a mount is made on what the ones before it hav
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,7 @@ class LaunchPlan:
     engine_without_groups: bool = False
     _sources: list[dict[str, Any]] = field(default_factory=list)
     _ops: list[dict[str, Any]] = field(default_factory=list)
+    _late: list[dict[str, Any]] = field(default_factory=list)
     _stacks: int = 0
 
     def source(
@@ -61,6 +63,10 @@ class LaunchPlan:
 
     def op(self, op: str, target: str, **arguments: Any) -> None:
         self._ops.append({"op": op, "target": target, **arguments})
+
+    def late(self, op: str, target: str, **arguments: Any) -> None:
+        """An operation in the container that a runtime has made."""
+        self._late.append({"op": op, "target": target, **arguments})
 
     def overlay(self, target: str, lowers: tuple[str, ...]) -> None:
         numbers = ":".join(str(self.source(path)) for path in lowers)
@@ -101,6 +107,7 @@ class LaunchPlan:
                 "upper_inodes": self.upper_inodes,
                 "upper_owner": -1 if self.maps.upper_owner is None else self.maps.upper_owner,
                 "ops": self._ops,
+                "late": self._late,
                 "hostname": self.hostname,
                 "nested_userns": self.nested_userns,
                 "devpts_gid": TTY_GROUP if ranges else -1,
@@ -127,13 +134,18 @@ def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: San
     add_files(plan, root)
     add_groups(plan, groups)
     plan.op("proc", "/proc")
+    add_proc(plan.op, limits, groups)
+
+
+def add_proc(op: Callable[..., None], limits: Limits, groups: SandboxGroups) -> None:
+    """What is ours, hidden or read-only of a mounted /proc. `op`: `LaunchPlan.op` or `late`."""
     for path, text in procfs.replaced_files(limited_memory(limits, groups)).items():
-        plan.op("data", path, content=text.encode())
+        op("data", path, content=text.encode())
     for path in procfs.MASKED:
-        plan.op("mask", path)
+        op("mask", path)
     # /proc/sys is bound onto itself: the binds of ours on it go along, so it comes after them.
     for path in (*procfs.READ_ONLY, *procfs.AGENT_READ_ONLY):
-        plan.op("readonly", path)
+        op("readonly", path)
 
 
 def limited_memory(limits: Limits, groups: SandboxGroups) -> int | None:

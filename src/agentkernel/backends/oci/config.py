@@ -17,7 +17,7 @@ from agentkernel.backends.base import Blueprint
 from agentkernel.backends.local import procfs
 from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.idmaps import Lines
-from agentkernel.backends.local.plan import AGENT_CAPABILITIES, TTY_GROUP, limited_memory
+from agentkernel.backends.local.plan import AGENT_CAPABILITIES, TTY_GROUP, add_proc, limited_memory
 
 # A bind of it would show the guest, in its mountinfo, where on the host agentd is; a descriptor
 # does not. gVisor takes no descriptors, and its mountinfo names nothing of the host.
@@ -26,6 +26,8 @@ AGENT_PATH = "/run/agentkernel/agentd"
 SOCKET_DIRECTORY = "/run/agentkernel/socket"
 
 _MEMINFO = "meminfo"
+# What a runtime puts into /dev unasked, bound from the machine's.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # System V objects outlive their makers: the same bounds as the native engine's.
 _IPC_BOUNDS = {
     "kernel.shm_rmid_forced": "1",
@@ -35,10 +37,12 @@ _IPC_BOUNDS = {
 
 
 def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
-    """For runtimes that share the machine's kernel: namespaces, masks, a procfs of the kernel's."""
-    limits, plan = blueprint.limits, launch.plan
-    replaced = procfs.replaced_files(limited_memory(limits, launch.groups))
-    plan.op("stage", _MEMINFO, content=replaced.pop("/proc/meminfo").encode())
+    """For runtimes that share the machine's kernel. What is to be hidden of its /proc the keeper
+    hides, as the native engine does: a runtime takes no file of ours over most of them."""
+    limits = blueprint.limits
+    add_proc(launch.plan.late, limits, launch.groups)
+    for name in _DEVICES:
+        launch.plan.late("nosuid", f"/dev/{name}")
     inodes = f"nr_inodes={limits.tmpfs_inodes}"
     terminals = ["newinstance", "ptmxmode=0666", "mode=0620", "max=1024"]
     if launch.maps.mode != "single":
@@ -52,16 +56,12 @@ def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
         _mount("tmpfs", "/dev/shm", "nodev", "noexec", f"size={limits.shm_bytes}", inodes),
         _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", inodes, "mode=1777"),
         _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", inodes, "mode=755"),
-        _bind("/proc/meminfo", f"{plan.bundle}/{_MEMINFO}"),
         *_covered_trees(launch),
     ]
     config["linux"] = {
         "namespaces": _namespaces("user", "pid", "mount", "ipc", "uts"),
         "uidMappings": _mappings(launch.maps.inner_uids),
         "gidMappings": _mappings(launch.maps.inner_gids),
-        # A runtime takes no file over one of /proc but meminfo: the others read empty instead.
-        "maskedPaths": [*procfs.MASKED, *replaced],
-        "readonlyPaths": [*procfs.READ_ONLY, *procfs.AGENT_READ_ONLY],
         "sysctl": _IPC_BOUNDS,
     }
     return msgspec.json.encode(config)
