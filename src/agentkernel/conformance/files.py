@@ -61,13 +61,14 @@ async def writing_replaces_a_file_whole(bench: Bench) -> None:
     """a reader sees the old file or the new one, never half of it; a link's target is written"""
     async with bench.sandbox() as sandbox:
         files = GuestFiles(sandbox.channel)
-        await within(files.write("/root/file", b"a" * 100_000))
-        await says(sandbox, "ln -s file /root/link; exec 9< /root/file; chmod 600 /root/file")
-        await within(files.write("/root/link", b"b" * 10))
-        expect(await within(files.read("/root/file")) == b"b" * 10, "content")
-        expect((await within(files.stat("/root/link", follow=False))).type == "link", "link")
-        expect((await within(files.stat("/root/file"))).mode == 0o600, "mode is kept")
-        expect(await says(sandbox, "ls -A /root | sort | tr '\\n' ' '") == "file link ", "no rests")
+        await within(files.mkdir("/root/own"))
+        await within(files.write("/root/own/file", b"a" * 100_000))
+        await says(sandbox, "cd /root/own; ln -s file link; exec 9< file; chmod 600 file")
+        await within(files.write("/root/own/link", b"b" * 10))
+        expect(await within(files.read("/root/own/file")) == b"b" * 10, "content")
+        expect((await within(files.stat("/root/own/link", follow=False))).type == "link", "link")
+        expect((await within(files.stat("/root/own/file"))).mode == 0o600, "mode is kept")
+        expect(await says(sandbox, "ls -A /root/own | sort | tr '\\n' ' '") == "file link ", "no rests")
 
 
 async def links_lead_nowhere_but_inside(bench: Bench) -> None:
