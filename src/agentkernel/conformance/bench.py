@@ -181,6 +181,10 @@ def processes_below(pid: int) -> set[Identity]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    return sorted(number for number, parent, _ in _all_processes() if parent == pid)
+
+
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process and its descendants that live, as the machine counts it."""
     ticks = 0

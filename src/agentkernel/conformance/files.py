@@ -61,15 +61,14 @@ async def writing_replaces_a_file_whole(bench: Bench) -> None:
     """a reader sees the old file or the new one, never half of it; a link's target is written"""
     async with bench.sandbox() as sandbox:
         files = GuestFiles(sandbox.channel)
-        await within(files.mkdir("/root/own"))
-        await within(files.write("/root/own/file", b"a" * 100_000))
-        await says(sandbox, "cd /root/own; ln -s file link; exec 9< file; chmod 600 file")
-        await within(files.write("/root/own/link", b"b" * 10))
-        expect(await within(files.read("/root/own/file")) == b"b" * 10, "content")
-        expect((await within(files.stat("/root/own/link", follow=False))).type == "link", "link")
-        expect((await within(files.stat("/root/own/file"))).mode == 0o600, "mode is kept")
-        left = await says(sandbox, "ls -A /root/own | sort | tr '\\n' ' '")
-        expect(left == "file link ", f"no rests: {left}")
+        await within(files.write("/root/w/file", b"a" * 100_000, parents=True))
+        await says(sandbox, "cd /root/w; ln -s file link; chmod 600 file; ln file old")
+        await within(files.write("/root/w/link", b"b" * 10))
+        expect(await within(files.read("/root/w/file")) == b"b" * 10, "content")
+        expect(await within(files.read("/root/w/old")) == b"a" * 100_000, "who had the old one")
+        expect((await within(files.stat("/root/w/link", follow=False))).type == "link", "link")
+        expect((await within(files.stat("/root/w/file"))).mode == 0o600, "mode is kept")
+        expect(await says(sandbox, "ls -A /root/w | tr '\\n' ' '") == "file link old ", "no rests")
 
 
 async def links_lead_nowhere_but_inside(bench: Bench) -> None:
