@@ -47,13 +47,13 @@ def start_command(
 
 
 async def until_started(process: GuestProcess) -> None:
-    """Returns when the process runs, has ended, could not be started, or was lost with its sandbox,
-    which its output tells then. Raises GuestTimeoutError if agentd says nothing."""
+    """Returns when the process runs, has ended, or could not be started. Raises GuestTimeoutError
+    if agentd says nothing, another SandboxUnavailableError if it is lost with its sandbox."""
     try:
         async with asyncio.timeout(START_SECONDS):
             await process.started()
     except SandboxUnavailableError:
-        return
+        raise
     except TimeoutError:
         process.release()
         raise GuestTimeoutError(
@@ -61,6 +61,16 @@ async def until_started(process: GuestProcess) -> None:
             hint="the sandbox may be stopped or starved; stop it and start it again",
         ) from None
     faults.point("exec.started")
+
+
+async def until_started_or_lost(process: GuestProcess) -> None:
+    """The same for those to whom a lost command is an outcome, which its output tells."""
+    try:
+        await until_started(process)
+    except GuestTimeoutError:
+        raise
+    except SandboxUnavailableError:
+        pass
 
 
 def judge(sandbox: Sandbox, status: ExitStatus | None) -> ExitStatus:
@@ -92,7 +102,7 @@ async def run_command(
     process = start_command(sandbox, argv, options)
     feeder = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     try:
-        await until_started(process)
+        await until_started_or_lost(process)
         kept, dropped = await _collect(process, output_bytes)
     finally:
         if feeder:

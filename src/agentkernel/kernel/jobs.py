@@ -32,6 +32,7 @@ from agentkernel.kernel.commands import judge, start_command, until_started
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import JobRecord, NewEvent, SandboxRecord, Store
 
+LIST_SECONDS = 10.0
 Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 
 
@@ -148,7 +149,7 @@ class Jobs:
     async def refresh(self, live: Live) -> None:
         """Asks agentd about jobs whose rows say `running`."""
         sandbox = live.sandbox
-        if sandbox is None or sandbox.channel.closed.done():
+        if sandbox is None or sandbox.channel.closed.done() or live.silent:
             return
         rows = await self._store.jobs_of(live.id, states=("running",))
         live.running_jobs = {row.id for row in rows}
@@ -225,7 +226,7 @@ def _starting(live: Live) -> Iterator[str]:
 
 async def _processes(sandbox: Sandbox) -> dict[str, dict[str, Any]]:
     """What agentd knows of, by id."""
-    answer = await sandbox.channel.call("list")
+    answer = await sandbox.channel.call("list", seconds=LIST_SECONDS)
     return {
         entry["id"]: entry
         for entry in answer.get("procs", ())

@@ -38,7 +38,7 @@ from agentkernel.kernel.commands import (
     judge,
     run_command,
     start_command,
-    until_started,
+    until_started_or_lost,
 )
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
@@ -258,7 +258,8 @@ class Kernel:
                     "the files of this sandbox were in memory and are gone", hint="make another"
                 )
             faults.point("start.begin")
-            await self._end(record, live)
+            async with _held_unless_done(live):
+                await self._end(record, live)
             live.begin(await self.backends[record.backend].start(_blueprint(record)))
             try:
                 faults.point("start.connected")
@@ -283,7 +284,7 @@ class Kernel:
         if record.ephemeral:
             await self.remove(record.id, reason=reason)
             return msgspec.structs.replace(record, state="stopped")
-        async with live.changing:
+        async with live.changing, _held_unless_done(live):
             faults.point("stop.begin")
             usage, lost = await self._end(record, live, grace_seconds)
             faults.point("stop.ended")
@@ -306,11 +307,7 @@ class Kernel:
         """Ends every process, whoever holds them; what they used, and how many jobs that cost.
         Preconditions: `changing` is held."""
         sandbox, live.sandbox = live.sandbox, None
-        try:
-            usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
-        except BaseException:
-            live.sandbox = sandbox
-            raise
+        usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
         # What was never ours: a start that was cut off, or one that did not answer when we came.
         await self.backends[record.backend].end(record.id)
         lost = await self._store.mark_jobs_lost(record.id)
@@ -322,17 +319,13 @@ class Kernel:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
         backend = self.backends[record.backend]
-        async with live.changing:
+        async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
             sandbox, live.sandbox = live.sandbox, None
-            try:
-                usage = await end_counted(sandbox, lambda it: it.destroy())
-                if not sandbox:
-                    await backend.remove(record.id)
-            except BaseException:
-                live.sandbox = sandbox
-                raise
+            usage = await end_counted(sandbox, lambda it: it.destroy())
+            if not sandbox:
+                await backend.remove(record.id)
             faults.point("remove.files")
             usage = usage or Known.of(record).usage
             body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
@@ -424,7 +417,7 @@ class Kernel:
         with live.used() as sandbox:
             process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
-                await until_started(process)
+                await until_started_or_lost(process)
                 yield process
             finally:
                 process.release()
@@ -493,6 +486,18 @@ class Kernel:
 
     async def tell(self, record: SandboxRecord, kind: str, **body: Any) -> None:
         await self._store.append_events([event_of(record, kind, **body)])
+
+
+@contextlib.asynccontextmanager
+async def _held_unless_done(live: Live) -> AsyncIterator[None]:
+    """In the block a sandbox is ended. If that fails it is not forgotten: who watches it completes
+    the end, and its row tells."""
+    sandbox = live.sandbox
+    try:
+        yield
+    except BaseException:
+        live.sandbox = sandbox
+        raise
 
 
 def _blueprint(record: SandboxRecord) -> Blueprint:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PING_EVERY_S = 30.0
 ANSWER_S = 10.0
+# PID 1 lets go of its channel a moment before it is gone: all others inside end first.
+ENDING_S = 2.0
 ENDED = "its first process has ended"
 
 
@@ -61,9 +63,9 @@ class Watch:
             if sandbox.channel.closed.done():
                 await self._lost(live, sandbox)
                 return
-            await self._jobs.refresh(live)
             if live.silent or time.monotonic() - live.answered_at >= PING_EVERY_S:
                 await self._ping(live, sandbox)
+            await self._jobs.refresh(live)
 
     async def _ping(self, live: Live, sandbox: Sandbox) -> None:
         try:
@@ -88,7 +90,7 @@ class Watch:
 
     async def _lost(self, live: Live, sandbox: Sandbox) -> None:
         """Its channel is closed: by its end, or because agentd broke the protocol."""
-        if sandbox.lives():
+        if not await _ends(sandbox):
             await self._error(live, sandbox, sandbox.channel.closed.result().message)
             return
         async with live.changing:
@@ -115,3 +117,12 @@ class Watch:
                     error=reason,
                     events=[event],
                 )
+
+
+async def _ends(sandbox: Sandbox) -> bool:
+    deadline = time.monotonic() + ENDING_S
+    while sandbox.lives():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True

@@ -40,7 +40,13 @@ from agentkernel.backends.local.sandbox import (
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
-from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
+from agentkernel.errors import (
+    AgentKernelError,
+    LaunchError,
+    NotFoundError,
+    SandboxUnavailableError,
+    UnenforceableError,
+)
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
@@ -213,7 +219,12 @@ class LocalBackend(Backend):
             )
             directory.record_runtime(runtime)
             faults.point("launch.recorded")
-            channel = await self._connect(directory, token)
+            try:
+                channel = await self._connect(directory, token)
+            except SandboxUnavailableError as exc:
+                if type(exc) is not SandboxUnavailableError:
+                    raise
+                raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
         except BaseException:
             await self._end_unwatched(directory)
             raise
