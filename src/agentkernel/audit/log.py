@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.audit import recovery
 from agentkernel.audit.entries import GAP, SEQ_LEAP, Actor, Entry, Head, encode_line
 from agentkernel.audit.files import file_name, first_seq, last_line, log_files
@@ -168,6 +169,7 @@ class AuditLog:
             if self._unclean:
                 os.ftruncate(self._fd, self._size)
                 self._unclean = False
+            faults.point("audit.append")
             written = os.write(self._fd, line)
             if written != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

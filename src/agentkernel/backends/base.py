@@ -140,6 +140,9 @@ class Sandbox(Protocol):
     def limit_hits(self) -> list[LimitHit]:
         """Which limits the kernel enforced on it since the last call, as far as it counts that."""
 
+    def lives(self) -> bool:
+        """False once that process has ended, whoever ended it."""
+
     async def stop(self, grace_seconds: float = 0.0) -> None:
         """Ends every process and keeps the files. With a grace, processes are asked first.
         Idempotent."""
@@ -184,6 +187,11 @@ class Backend(ABC):
     @abstractmethod
     async def remove(self, id: str) -> None:
         """Removes whatever is left of a kept sandbox, running or not. Idempotent."""
+
+    @abstractmethod
+    async def end(self, id: str) -> None:
+        """Ends whatever still runs of a kept sandbox that nobody holds, and keeps its files.
+        Idempotent; cheap where nothing does."""
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

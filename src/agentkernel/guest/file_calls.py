@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+from agentkernel import faults
 from agentkernel.errors import (
     AgentKernelError,
     GuestDiskFullError,
@@ -61,6 +62,7 @@ class FileCall:
         self.result: dict[str, Any] = {}
 
     async def __aenter__(self) -> FileCall:
+        faults.point("file.before")
         self.stream = self._channel.open(self._op, window=_WINDOW, **self._arguments)
         return self
 
@@ -76,6 +78,7 @@ class FileCall:
             await self._within(
                 ANSWER_SECONDS, self.stream.send(bytes(view[start : start + _WINDOW]))
             )
+            faults.point("file.midway")
 
     async def output(self, seconds: float | None = ANSWER_SECONDS) -> AsyncIterator[bytes]:
         """Channel 1 up to the END, which is `result` then."""
@@ -93,6 +96,7 @@ class FileCall:
     async def finish(self) -> dict[str, Any]:
         """Says that all content was sent and waits for the END."""
         self.stream.control(eof=True)
+        faults.point("file.sent")
         while not isinstance(message := await self._next(ANSWER_SECONDS), End):
             if isinstance(message, Output):
                 raise GuestProtocolError("agentd sent content where none is due")

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.backends.base import Sandbox
-from agentkernel.errors import InvalidInputError, SandboxUnavailableError
+from agentkernel.errors import GuestTimeoutError, InvalidInputError, SandboxUnavailableError
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.guest.protocol import Channel
 
 _SIGKILL = 9
+# Starting a process takes milliseconds, in a starved sandbox seconds.
+START_SECONDS = 30.0
 
 
 class ExecResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +42,35 @@ def start_command(
         sandbox.check_user(options.user)
     environment = {**sandbox.environment, **options.env}
     options = msgspec.structs.replace(options, env=environment)
+    faults.point("exec.before")
     return GuestProcess.start(sandbox.channel, argv, options, id=id)
+
+
+async def until_started(process: GuestProcess) -> None:
+    """Returns when the process runs, has ended, or could not be started. Raises GuestTimeoutError
+    if agentd says nothing, another SandboxUnavailableError if it is lost with its sandbox."""
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await process.started()
+    except SandboxUnavailableError:
+        raise
+    except TimeoutError:
+        process.release()
+        raise GuestTimeoutError(
+            f"agentd did not start the command within {START_SECONDS:g} s",
+            hint="the sandbox may be stopped or starved; stop it and start it again",
+        ) from None
+    faults.point("exec.started")
+
+
+async def until_started_or_lost(process: GuestProcess) -> None:
+    """The same for those to whom a lost command is an outcome, which its output tells."""
+    try:
+        await until_started(process)
+    except GuestTimeoutError:
+        raise
+    except SandboxUnavailableError:
+        pass
 
 
 def judge(sandbox: Sandbox, status: ExitStatus | None) -> ExitStatus:
@@ -72,6 +103,7 @@ async def run_command(
     process = start_command(sandbox, argv, options)
     feeder = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     try:
+        await until_started_or_lost(process)
         kept, dropped = await _collect(process, output_bytes)
     finally:
         if feeder:

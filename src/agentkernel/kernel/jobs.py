@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
@@ -27,10 +28,11 @@ from agentkernel.guest.processes import (
 )
 from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
-from agentkernel.kernel.commands import judge, start_command
+from agentkernel.kernel.commands import judge, start_command, until_started
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import JobRecord, NewEvent, SandboxRecord, Store
 
+LIST_SECONDS = 10.0
 Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
 
 
@@ -56,10 +58,10 @@ class Jobs:
         options = options or ProcessOptions()
         environment = {**record.env, **options.env}
         chosen = msgspec.structs.replace(options, job=True, env=environment)
-        with live.used() as running:
+        with live.used() as running, _starting(live) as id:
             job = await self._store.insert_job(
                 JobRecord(
-                    id=new_id(),
+                    id=id,
                     sandbox_id=record.id,
                     argv=list(argv),
                     options=msgspec.to_builtins(msgspec.structs.replace(chosen, env=options.env)),
@@ -67,12 +69,17 @@ class Jobs:
                 )
             )
             try:
+                faults.point("job.row")
                 process = start_command(running, argv, chosen, id=job.id)
                 live.running_jobs.add(job.id)
-                await process.started()
+                await until_started(process)
+            except SandboxUnavailableError:
+                # Whether it runs only agentd knows: `refresh` asks it, unless it is lost with it.
+                raise
             except BaseException:
                 await self._end(live, job.id, ExitStatus(outcome=Outcome.NOT_STARTED))
                 raise
+            faults.point("job.started")
             process.release()
         await self.refresh(live)
         return await self._store.get_job(job.id)
@@ -142,7 +149,7 @@ class Jobs:
     async def refresh(self, live: Live) -> None:
         """Asks agentd about jobs whose rows say `running`."""
         sandbox = live.sandbox
-        if sandbox is None or sandbox.channel.closed.done():
+        if sandbox is None or sandbox.channel.closed.done() or live.silent:
             return
         rows = await self._store.jobs_of(live.id, states=("running",))
         live.running_jobs = {row.id for row in rows}
@@ -154,6 +161,8 @@ class Jobs:
             return
         for row in rows:
             entry = found.get(row.id)
+            if row.id in live.starting_jobs:
+                continue
             if entry is None:
                 # A row without a process: killed between the two. Nothing of it ever ran, or
                 # agentd would know it.
@@ -183,6 +192,7 @@ class Jobs:
             del live.judged[id]
 
     async def _end(self, live: Live, id: str, status: ExitStatus) -> None:
+        faults.point("job.ended")
         live.running_jobs.discard(id)
         live.touch()
         ended = msgspec.to_builtins(status)
@@ -203,9 +213,20 @@ class Jobs:
             )
 
 
+@contextlib.contextmanager
+def _starting(live: Live) -> Iterator[str]:
+    """The id of a new job, which nobody takes for one that was never started meanwhile."""
+    id = new_id()
+    live.starting_jobs.add(id)
+    try:
+        yield id
+    finally:
+        live.starting_jobs.discard(id)
+
+
 async def _processes(sandbox: Sandbox) -> dict[str, dict[str, Any]]:
     """What agentd knows of, by id."""
-    answer = await sandbox.channel.call("list")
+    answer = await sandbox.channel.call("list", seconds=LIST_SECONDS)
     return {
         entry["id"]: entry
         for entry in answer.get("procs", ())

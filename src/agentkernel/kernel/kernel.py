@@ -16,16 +16,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.backends.base import Blueprint, Progress
+from agentkernel.backends.base import Blueprint, Progress, SandboxUsage
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.kernel.admission import Admission
@@ -48,6 +49,7 @@ from agentkernel.kernel.store import (
     event_of,
 )
 from agentkernel.kernel.uses import Uses
+from agentkernel.kernel.watch import Watch
 
 LOCAL_OWNER = "local"
 AtEnd = Literal["stop", "remove"]
@@ -88,7 +90,7 @@ class Kernel(Uses):
             self._lock.release()
             raise
         self.jobs = Jobs(self._store, self._find, self.trail)
-        self._reaper = Reaper(self)
+        self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.backends.collect_garbage()
             self._live = await reconcile(self._store, self.backends, self.trail)
@@ -189,20 +191,31 @@ class Kernel(Uses):
     ) -> SandboxRecord:
         """From a row to a running sandbox, or neither."""
         live = self._live[blueprint.id] = Live(blueprint.id)
+        backend = self.backends[record.backend]
         async with live.changing:
             try:
-                live.sandbox = await self.backends[record.backend].create(blueprint, progress)
-                return await self._running(record, "sandbox.created")
+                faults.point("create.row")
+                live.begin(await backend.create(blueprint, progress))
+                faults.point("create.connected")
+                made = await self._running(record, "sandbox.created")
+                faults.point("create.done")
+                return made
             except BaseException as exc:
                 live.failure = exc
-                sandbox, live.sandbox = live.sandbox, None
+                failed = event_of(record, "sandbox.create_failed", reason=_words(exc))
                 try:
-                    if sandbox:
-                        await sandbox.destroy()
-                    await self._store.remove_sandbox(
-                        blueprint.id,
-                        events=[event_of(record, "sandbox.create_failed", reason=_words(exc))],
+                    if live.sandbox:
+                        await live.sandbox.destroy()
+                    elif not blueprint.owned:
+                        await backend.remove(blueprint.id)
+                except AgentKernelError as left:
+                    # The row stays for what could not be removed: to be removed again, by anybody.
+                    await self._store.update_sandbox(
+                        record.id, state="removing", error=left.message, events=[failed]
                     )
+                    raise exc from left
+                try:
+                    await self._store.remove_sandbox(blueprint.id, events=[failed])
                 finally:
                     # Last, so that whoever finds the row finds out why it goes.
                     self._live.pop(blueprint.id, None)
@@ -229,13 +242,24 @@ class Kernel(Uses):
         async with live.changing:
             record = await self._store.get_sandbox(record.id)
             if live.sandbox and not live.sandbox.channel.closed.done():
+                live.check_answers()
                 return record
             if record.ephemeral:
                 raise ConflictError(
                     "the files of this sandbox were in memory and are gone", hint="make another"
                 )
-            live.sandbox = await self.backends[record.backend].start(_blueprint(record))
-            return await self._running(record, "sandbox.started")
+            faults.point("start.begin")
+            async with _held_unless_done(live):
+                await self._end(record, live)
+            live.begin(await self.backends[record.backend].start(_blueprint(record)))
+            try:
+                faults.point("start.connected")
+                record = await self._running(record, "sandbox.started")
+            except BaseException:
+                await self._end(record, live)
+                raise
+            faults.point("start.done")
+            return record
 
     @audited("sandbox.stop")
     async def stop(
@@ -251,14 +275,13 @@ class Kernel(Uses):
         if record.ephemeral:
             await self.remove(record.id, reason=reason)
             return msgspec.structs.replace(record, state="stopped")
-        async with live.changing:
-            sandbox, live.sandbox = live.sandbox, None
-            usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
-            lost = await self._store.mark_jobs_lost(record.id)
-            live.running_jobs.clear()
-            body = {"reason": reason, "lost_jobs": len(lost), "usage": msgspec.to_builtins(usage)}
+        async with live.changing, _held_unless_done(live):
+            faults.point("stop.begin")
+            usage, lost = await self._end(record, live, grace_seconds)
+            faults.point("stop.ended")
+            body = {"reason": reason, "lost_jobs": lost, "usage": msgspec.to_builtins(usage)}
             known = msgspec.structs.replace(Known.of(record), usage=usage)
-            return await self._store.update_sandbox(
+            record = await self._store.update_sandbox(
                 record.id,
                 state="stopped",
                 handle=known.handle(),
@@ -266,23 +289,42 @@ class Kernel(Uses):
                 error=None,
                 events=[event_of(record, "sandbox.stopped", **body)],
             )
+            faults.point("stop.done")
+            return record
+
+    async def _end(
+        self, record: SandboxRecord, live: Live, grace_seconds: float = 0.0
+    ) -> tuple[SandboxUsage | None, int]:
+        """Ends every process, whoever holds them; what they used, and how many jobs that cost.
+        Preconditions: `changing` is held."""
+        sandbox, live.sandbox = live.sandbox, None
+        usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
+        # What was never ours: a start that was cut off, or one that did not answer when we came.
+        await self.backends[record.backend].end(record.id)
+        lost = await self._store.mark_jobs_lost(record.id)
+        live.running_jobs.clear()
+        return usage, len(lost)
 
     @audited("sandbox.remove")
     async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
         """Ends it and removes every trace but its events."""
         record, live = await self._find(id, owner)
         backend = self.backends[record.backend]
-        async with live.changing:
+        async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
+            faults.point("remove.row")
             sandbox, live.sandbox = live.sandbox, None
-            usage = await end_counted(sandbox, lambda it: it.destroy()) or Known.of(record).usage
+            usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)
+            faults.point("remove.files")
+            usage = usage or Known.of(record).usage
             body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
             await self._store.remove_sandbox(
                 record.id, events=[event_of(record, "sandbox.removed", **body)]
             )
             self._live.pop(record.id, None)
+            faults.point("remove.done")
 
     @audited("sandbox.extend")
     async def extend(
@@ -357,6 +399,18 @@ class Kernel(Uses):
 
     async def tell(self, record: SandboxRecord, kind: str, **body: Any) -> None:
         await self._store.append_events([event_of(record, kind, **body)])
+
+
+@contextlib.asynccontextmanager
+async def _held_unless_done(live: Live) -> AsyncIterator[None]:
+    """In the block a sandbox is ended. If that fails it is not forgotten: who watches it completes
+    the end, and its row tells."""
+    sandbox = live.sandbox
+    try:
+        yield
+    except BaseException:
+        live.sandbox = sandbox
+        raise
 
 
 def _blueprint(record: SandboxRecord) -> Blueprint:

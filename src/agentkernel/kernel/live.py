@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agentkernel.backends.base import Sandbox
-from agentkernel.errors import ConflictError, SandboxUnavailableError
+from agentkernel.errors import ConflictError, GuestTimeoutError, SandboxUnavailableError
 from agentkernel.guest.processes import ExitStatus
 from agentkernel.kernel.insight import Meter
 
@@ -28,11 +28,23 @@ class Live:
         # Why its making failed, for those who wait for it.
         self.failure: BaseException | None = None
         self.running_jobs: set[str] = set()
+        # Jobs that have a row while agentd may not have heard of them.
+        self.starting_jobs: set[str] = set()
         # Jobs whose end is known and not yet in their rows.
         self.judged: dict[str, ExitStatus] = {}
         self.meter = Meter()
+        # What `watch` knows: when agentd answered last, that it does not, that PID 1 is gone.
+        self.answered_at = time.monotonic()
+        self.silent = False
+        self.ended = False
         self._users = 0
         self._last_use = time.monotonic()
+
+    def begin(self, sandbox: Sandbox) -> None:
+        """It runs, and answers, from now on."""
+        self.sandbox = sandbox
+        self.answered_at = time.monotonic()
+        self.silent = self.ended = False
 
     def idle_seconds(self) -> float:
         """Since the last call ended, while nothing runs; 0 while anything does."""
@@ -50,12 +62,22 @@ class Live:
             raise SandboxUnavailableError(
                 "the sandbox does not answer any more", hint="stop it and start it again"
             )
+        self.check_answers()
         self._users += 1
         try:
             yield sandbox
         finally:
             self._users -= 1
             self._last_use = time.monotonic()
+
+    def check_answers(self) -> None:
+        """Raises at once what a call would find out by waiting."""
+        if self.silent:
+            seconds = time.monotonic() - self.answered_at
+            raise GuestTimeoutError(
+                f"the sandbox's agentd has not answered for {seconds:.0f} s",
+                hint="it may be stopped or starved; wait, or stop the sandbox and start it again",
+            )
 
     def touch(self) -> None:
         self._last_use = time.monotonic()

@@ -20,14 +20,16 @@ from agentkernel.errors import AgentKernelError, NotFoundError
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
     from agentkernel.kernel.store import SandboxRecord
+    from agentkernel.kernel.watch import Watch
 
 # The longest sleep: how late an idle sandbox, whose clock no row shows, may be noticed.
 MAX_SLEEP_S = 1.0
 
 
 class Reaper:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, watch: Watch) -> None:
         self._kernel = kernel
+        self._watch_answers = watch
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -40,6 +42,7 @@ class Reaper:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        await self._watch_answers.stop()
 
     def wake(self) -> None:
         self._wakeup.set()
@@ -56,7 +59,8 @@ class Reaper:
     async def _look(self) -> float:
         """Ends what is due; returns how long nothing else will be."""
         watched = [live for live in self._kernel.live.values() if live.sandbox]
-        await self._kernel.jobs.refresh_all(watched)
+        for live in watched:
+            self._watch_answers.look(live)
         sleep = MAX_SLEEP_S
         for live in watched:
             with contextlib.suppress(NotFoundError):

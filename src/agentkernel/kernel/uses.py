@@ -12,7 +12,13 @@ from agentkernel.errors import NotFoundError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, Outcome, ProcessOptions
 from agentkernel.kernel.auditing import AuditedFiles
-from agentkernel.kernel.commands import ExecResult, judge, run_command, start_command
+from agentkernel.kernel.commands import (
+    ExecResult,
+    judge,
+    run_command,
+    start_command,
+    until_started_or_lost,
+)
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import SandboxRecord, Store
 
@@ -39,6 +45,7 @@ class Uses:
         with live.used() as sandbox:
             process = start_command(sandbox, argv, _with_defaults(options, record))
             try:
+                await until_started_or_lost(process)
                 yield process
             finally:
                 process.release()

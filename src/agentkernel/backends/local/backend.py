@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from agentkernel import faults
 from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
@@ -36,11 +37,17 @@ from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.sandbox import (
     LocalSandbox,
     end_sandbox,
-    release_ids,
     remove_files,
 )
+from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
-from agentkernel.errors import AgentKernelError, NotFoundError, UnenforceableError
+from agentkernel.errors import (
+    AgentKernelError,
+    LaunchError,
+    NotFoundError,
+    SandboxUnavailableError,
+    UnenforceableError,
+)
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
@@ -107,40 +114,44 @@ class LocalBackend(Backend):
 
     async def collect_garbage(self) -> int:
         count = 0
-        for directory in abandoned(self._runs):
-            await self._end_unwatched(directory)
-            await remove_files(directory, _maps_for_removal())
-            count += 1
+        with host_errors("removing what was left behind"):
+            for directory in abandoned(self._runs):
+                await self._remove(directory)
+                count += 1
         if _entries(self._images / "layers") > _MANY_LAYER_FILES:
             prune(self._images, layers_in_use(self._runs, self._kept))
         return count
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
         parent = self._runs if blueprint.owned else self._kept
-        directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.owned)
-        try:
-            return await self._start_in(directory, blueprint, progress)
-        except BaseException:
-            await remove_files(directory, _maps_for_removal())
-            raise
+        with host_errors("making the sandbox"):
+            directory = SandboxDirectory.create(parent, blueprint.id, locked=blueprint.owned)
+            try:
+                faults.point("launch.directory")
+                return await self._start_in(directory, blueprint, progress)
+            except BaseException:
+                await self._remove(directory)
+                raise
 
     async def start(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
         directory = SandboxDirectory(self._kept / blueprint.id)
         if not directory.path.is_dir():
             raise NotFoundError("the sandbox's files are gone", hint="remove it and make another")
-        await self._end_unwatched(directory)
-        return await self._start_in(directory, blueprint, progress)
+        with host_errors("starting the sandbox"):
+            await self._end_unwatched(directory)
+            return await self._start_in(directory, blueprint, progress)
 
     async def reattach(self, blueprint: Blueprint) -> LocalSandbox | None:
         directory = SandboxDirectory(self._kept / blueprint.id)
-        runtime = directory.runtime()
-        if runtime is None:
-            # It ended while nobody watched, or the machine did: its groups, ids and marks are left.
-            await self._end_unwatched(directory)
-            return None
-        groups = self._groups_of(directory)
-        groups.find()
-        channel = await self._connect(directory, runtime.token)
+        with host_errors("finding the sandbox again"):
+            runtime = directory.runtime()
+            if runtime is None:
+                # It ended while nobody watched, or the machine did: groups, ids, marks are left.
+                await self._end_unwatched(directory)
+                return None
+            groups = self._groups_of(directory)
+            groups.find()
+            channel = await self._connect(directory, runtime.token)
         return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
 
     def kept(self) -> list[str]:
@@ -150,17 +161,31 @@ class LocalBackend(Backend):
             return []
 
     async def remove(self, id: str) -> None:
+        with host_errors("removing the sandbox"):
+            await self._remove(SandboxDirectory(self._kept / id))
+
+    async def end(self, id: str) -> None:
         directory = SandboxDirectory(self._kept / id)
-        await self._end_unwatched(directory)
-        await remove_files(directory, _maps_for_removal())
+        with host_errors("ending the sandbox"):
+            if directory.is_marked():
+                await self._end_unwatched(directory)
 
     # -- how -------------------------------------------------------------------------------------
 
     async def _end_unwatched(self, directory: SandboxDirectory) -> None:
         """Ends whatever a sandbox without an owner still has of processes, groups and ids."""
-        await end_sandbox(directory.process() or 0, directory, self._groups_of(directory))
-        if idmaps.is_host_root():
-            self._ranges.release_all(str(directory.path))
+        groups = self._groups_of(directory)
+
+        def release() -> None:
+            if idmaps.is_host_root():
+                self._ranges.release_all(str(directory.path))
+
+        await end_sandbox(directory.process() or 0, directory, groups, release)
+
+    async def _remove(self, directory: SandboxDirectory) -> None:
+        """Files only go when nothing runs on them: what can't be ended can be found again."""
+        await self._end_unwatched(directory)
+        await remove_files(directory, _maps_for_removal())
 
     def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
         """The groups of a sandbox that somebody else started."""
@@ -171,17 +196,22 @@ class LocalBackend(Backend):
     ) -> LocalSandbox:
         """Launches in a directory. On an error nothing runs and no ids or groups are held."""
         groups = SandboxGroups(self._hierarchy, blueprint.id)
-        maps = self._choose_ids(blueprint, directory)
         try:
+            directory.record_groups(groups.paths)
+            faults.point("launch.marked")
+            maps = self._choose_ids(blueprint, directory)
+            faults.point("launch.ids")
             await self.refuse(blueprint, maps)
             root = await self._root(blueprint, maps, progress)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
+            faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
-            directory.record_groups(groups.paths)
             groups.create(self.group_limits(blueprint.limits))
+            faults.point("launch.groups")
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
             pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
+            faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
@@ -192,10 +222,15 @@ class LocalBackend(Backend):
                 effective=tuple(lines),
             )
             directory.record_runtime(runtime)
-            channel = await self._connect(directory, token)
+            faults.point("launch.recorded")
+            try:
+                channel = await self._connect(directory, token)
+            except SandboxUnavailableError as exc:
+                if type(exc) is not SandboxUnavailableError:
+                    raise
+                raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
         except BaseException:
-            await end_sandbox(directory.process() or 0, directory, groups)
-            release_ids(maps, directory, self._ranges)
+            await self._end_unwatched(directory)
             raise
         return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
 
@@ -283,6 +318,7 @@ class LocalBackend(Backend):
             path = str(directory.make_upper())
         elif upper.kind == "image":
             path = str(await make_image(directory, upper.size or 0))
+        faults.point("launch.files")
         plan = LaunchPlan(
             maps=maps,
             hostname=blueprint.hostname,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentkernel.backends.base import SandboxUsage
 from agentkernel.backends.local.hierarchy import Hierarchy
-from agentkernel.errors import HostError
+from agentkernel.backends.local.shortages import host_error
 from agentkernel.security.profiles import Limits
 
 COUNTED_BY = "control group"
@@ -77,10 +77,8 @@ class SandboxGroups:
         except OSError as exc:
             with contextlib.suppress(OSError):
                 self.remove()
-            raise HostError(
-                f"a control group can't be made: {exc.filename}: {exc.strerror}",
-                hint="run `agentkernel setup --check` to see what this machine allows",
-            ) from None
+            hint = "run `agentkernel setup --check` to see what this machine allows"
+            raise host_error(exc, "making a control group", hint) from None
 
     def find(self) -> None:
         """Takes over groups that an earlier owner made: what was killed before is not news."""

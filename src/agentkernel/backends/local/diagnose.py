@@ -11,11 +11,11 @@ import os
 from pathlib import Path
 
 from agentkernel.backends.local.launcher import LaunchFailure
+from agentkernel.backends.local.shortages import host_error
 from agentkernel.errors import (
     AgentKernelError,
     HostError,
     LaunchError,
-    ResourceExhaustedError,
     UnenforceableError,
 )
 
@@ -82,14 +82,15 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
             hint="as root, images and state must be on ext4, xfs, btrfs or tmpfs; "
             "or run agentkernel as a normal user",
         )
-    if number == errno.ENOSPC:
-        return ResourceExhaustedError(f"no space left while making the sandbox ({stage})")
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+        return host_error(OSError(number, os.strerror(number)), f"making the sandbox ({stage})")
     if stage == "target" and number in (errno.ELOOP, errno.ENOTDIR):
         return LaunchError(
             f"the image has a link or a file where the sandbox needs a directory: {failure.detail}",
             hint="an image must have real directories at /proc, /dev, /tmp, /run, /sys and /etc",
         )
-    words = f"{stage}: {os.strerror(number)}" + (f" ({failure.detail})" if failure.detail else "")
+    why = os.strerror(number) if number else "it broke off"
+    words = f"{stage}: {why}" + (f" ({failure.detail})" if failure.detail else "")
     return LaunchError(f"the sandbox could not be made: {words}", stage=stage, errno=number)
 
 

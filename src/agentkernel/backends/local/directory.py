@@ -6,7 +6,8 @@
         s        agentd's socket, while it runs
         process  its PID 1 on the host: boot id, pid, start time; before it does anything
         runtime  what is needed to find the running sandbox again: process, token, ids, root
-        groups   paths of its control groups, which may not be where new ones are made
+        groups   paths of its control groups, which may not be where new ones are made; there from
+                 before the first thing that has to be undone until after the last
         layers   host paths of the layers it stands on, a line each
         engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         upper/   the guest's files, unless they are in memory
@@ -30,11 +31,11 @@ import msgspec
 
 from agentkernel.backends.base import EffectiveLine
 from agentkernel.backends.local.idmaps import IdMaps
-from agentkernel.errors import HostError
+from agentkernel.backends.local.shortages import host_error
 from agentkernel.images.model import RootFilesystem
 
 _UNFINISHED = ".new-"
-_RUNNING_FILES = ("s", "process", "runtime", "groups")
+_RUNNING_FILES = ("s", "process", "runtime", ".runtime", "groups")
 _OWN_FILES = ("image", ".image", "layers", "lock")
 
 
@@ -54,7 +55,7 @@ class Process(msgspec.Struct, frozen=True):
         try:
             state, start = _state_and_start(self.pid)
             return self.boot == _boot_id() and self.start == start and state not in "ZX"
-        except OSError:
+        except (FileNotFoundError, ProcessLookupError):
             return False
 
 
@@ -77,12 +78,11 @@ class SandboxDirectory:
 
     @classmethod
     def create(cls, parent: Path, id: str, *, locked: bool) -> SandboxDirectory:
-        """A new one. Raises HostError where none can be made."""
-        path, lock = parent / id, -1
+        """A new one. Raises HostError or ResourceExhaustedError where none can be made."""
+        path, temporary, lock = parent / id, parent / f"{_UNFINISHED}{id}", -1
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if locked:
-                temporary = parent / f"{_UNFINISHED}{id}"
                 temporary.mkdir(mode=0o700)
                 lock = os.open(temporary / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,10 +90,10 @@ class SandboxDirectory:
             else:
                 path.mkdir(mode=0o700)
         except OSError as exc:
-            raise HostError(
-                f"the state directory can't be written: {exc.filename}: {exc.strerror}",
-                hint="set AGENTKERNEL_STATE_DIR to a directory of yours",
-            ) from None
+            if locked:
+                cls(temporary, lock).remove()
+            hint = "set AGENTKERNEL_STATE_DIR to a directory of yours"
+            raise host_error(exc, "writing the state directory", hint) from None
         return cls(path, lock)
 
     @property
@@ -130,22 +130,28 @@ class SandboxDirectory:
     def groups(self) -> dict[str, str] | None:
         try:
             return msgspec.json.decode((self.path / "groups").read_bytes(), type=dict[str, str])
-        except (OSError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def open_record(self) -> int:
         """A descriptor for the launcher to append the pid and start time of PID 1 to."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        boot = f"{_boot_id()} ".encode("ascii")
         fd = os.open(self.path / "process", flags, 0o600)
-        os.write(fd, f"{_boot_id()} ".encode("ascii"))
+        try:
+            os.write(fd, boot)
+        except BaseException:
+            os.close(fd)
+            raise
         return fd
 
     def process(self) -> int | None:
-        """The pid of a PID 1 that was launched here, if that very process still lives."""
+        """The pid of a PID 1 that was launched here, if that very process still lives. Raises
+        OSError where that can't be found out: nobody may take it for dead then."""
         try:
             boot, pid, start = (self.path / "process").read_text(encoding="ascii").split()
             return int(pid) if Process(int(pid), start, boot).lives() else None
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
 
     def record_runtime(self, runtime: Runtime) -> None:
@@ -156,19 +162,24 @@ class SandboxDirectory:
         temporary.rename(self.path / "runtime")
 
     def runtime(self) -> Runtime | None:
-        """What was running here, if that very process still lives."""
+        """What was running here, if that very process still lives. Raises OSError as above."""
         try:
             found = msgspec.json.decode((self.path / "runtime").read_bytes(), type=Runtime)
-        except (OSError, msgspec.DecodeError):
+        except (FileNotFoundError, msgspec.DecodeError):
             return None
         return found if found.process.lives() else None
 
+    def is_marked(self) -> bool:
+        """Something of it may be there besides its files."""
+        return (self.path / "groups").exists()
+
     def forget_runtime(self) -> None:
-        for name in (*_RUNNING_FILES, ".runtime"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path / name)
+        """Last `groups`, the mark that there may be something to undo."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.engine)
+        for name in _RUNNING_FILES:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path / name)
 
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""

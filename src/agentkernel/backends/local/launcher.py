@@ -9,6 +9,8 @@ import socket
 import subprocess
 from dataclasses import dataclass
 
+from agentkernel import faults
+from agentkernel.backends.local.shortages import host_error, is_shortage
 from agentkernel.errors import LaunchError
 from agentkernel.guest.channel import SOCKET_NAME
 
@@ -64,7 +66,11 @@ async def _run(
     agentd: str, verb: str, plan: bytes, *descriptors: int, words: tuple[str, ...] = ()
 ) -> int:
     plan_fd = os.memfd_create("plan", os.MFD_CLOEXEC)
-    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except BaseException:
+        os.close(plan_fd)
+        raise
     try:
         os.write(plan_fd, plan)
         os.lseek(plan_fd, 0, os.SEEK_SET)
@@ -79,12 +85,15 @@ async def _run(
         )
     except OSError as exc:
         os.close(read_end)
+        if is_shortage(exc):
+            raise host_error(exc, "starting the launcher") from None
         raise LaunchError(f"the launcher can't be started: {exc}") from None
     finally:
         os.close(write_end)
         os.close(plan_fd)
     report = bytearray()
     try:
+        faults.point("launcher.spawned")
         async with asyncio.timeout(LAUNCH_DEADLINE_S):
             await _read_all(read_end, report)
         status, pid = launcher.wait(), _parse(report)

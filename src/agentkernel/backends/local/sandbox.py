@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
 from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.cgroups import SandboxGroups
@@ -18,6 +19,7 @@ from agentkernel.backends.local.directory import Runtime, SandboxDirectory
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
 from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import wait_unmounted
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
@@ -108,22 +110,34 @@ class LocalSandbox:
             if count > told[name]
         ]
 
+    def lives(self) -> bool:
+        with host_errors("looking for the sandbox"):
+            return not self._has_ended and self._runtime.process.lives()
+
     async def stop(self, grace_seconds: float = 0.0) -> None:
         if grace_seconds > 0 and not self.channel.closed.done():
             await _ask_to_shut_down(self.channel, grace_seconds)
         self.channel.close()
-        await end_process(self.pid)
+        with host_errors("ending the sandbox"):
+            await end_process(self.pid)
         # Nothing runs any more, and the groups still know what did. Read if anybody has ever asked.
         if not self._has_ended and self._last_usage and (final := self._groups.usage()):
             disk = self._last_usage.disk_bytes
             self._last_usage = msgspec.structs.replace(final, disk_bytes=disk)
         self._has_ended = True
-        await end_sandbox(0, self._directory, self._groups)
-        release_ids(self.maps, self._directory, self._ranges)
+        with host_errors("ending the sandbox"):
+            await end_sandbox(0, self._directory, self._groups, self._release_ids)
+
+    def _release_ids(self) -> None:
+        """Once no process has them any more. What is on disk has canonical ids, whoever comes."""
+        if self.maps.mode == "range":
+            self._ranges.release(self.maps.outer_uids[0][1], str(self._directory.path))
 
     async def destroy(self) -> None:
         await self.stop()
-        await remove_files(self._directory, self.maps)
+        with host_errors("removing the sandbox"):
+            faults.point("remove.ended")
+            await remove_files(self._directory, self.maps)
 
 
 async def _ask_to_shut_down(channel: GuestChannel, grace_seconds: float) -> None:
@@ -135,19 +149,20 @@ async def _ask_to_shut_down(channel: GuestChannel, grace_seconds: float) -> None
         return
 
 
-async def end_sandbox(pid: int, directory: SandboxDirectory, groups: SandboxGroups) -> None:
-    """Everything of a sandbox but its files and ids. Idempotent; each step is safe to repeat."""
+async def end_sandbox(
+    pid: int, directory: SandboxDirectory, groups: SandboxGroups, release_ids: Callable[[], None]
+) -> None:
+    """Everything of a sandbox but its files. Idempotent; each step is safe to repeat. The marks
+    that tell of the rest go last."""
     if pid:
         await end_process(pid)
+    faults.point("end.killed")
     await _remove_groups(groups)
+    faults.point("end.groups")
     await wait_unmounted(directory)
+    release_ids()
+    faults.point("end.ids")
     directory.forget_runtime()
-
-
-def release_ids(maps: idmaps.IdMaps, directory: SandboxDirectory, ranges: IdRanges) -> None:
-    """Once no process has them any more. What is on disk has canonical ids, whoever comes next."""
-    if maps.mode == "range":
-        ranges.release(maps.outer_uids[0][1], str(directory.path))
 
 
 async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None:

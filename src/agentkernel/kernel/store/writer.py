@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agentkernel import faults
 from agentkernel.kernel.store import events, schema
 from agentkernel.kernel.store.failures import translate
 from agentkernel.kernel.store.records import NewEvent
@@ -109,6 +110,7 @@ class Writer(Worker[Transaction]):
                         raise
                     # Refused before it had written anything: the others go on.
                     call.error = translate(exc, self.path)
+            faults.point("store.commit")
             connection.execute("COMMIT")
         except Exception as exc:
             # Some errors make SQLite roll back by itself.

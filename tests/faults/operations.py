@@ -1,0 +1,158 @@
+"""What the tests do to a kernel while something goes wrong.
+
+Each operation has a sandbox of its own, `id`, and says what was acknowledged before: that has to be
+there afterwards, whatever happens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from agentkernel import faults
+from agentkernel.guest.processes import ProcessOptions
+from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.spec import SandboxSpec
+
+KEPT = "/root/kept"
+WRITTEN = "/root/written"
+CONTENT = bytes(range(256)) * (12 << 10)
+ORPHAN = "o" * 20
+
+
+class Operation(NamedTuple):
+    """`before`: what is true when it begins. Both get the kernel and the id."""
+
+    before: Callable[[Kernel, str], Awaitable[object]]
+    do: Callable[[Kernel, str], Awaitable[object]]
+
+
+def spec(backend: str = "native") -> SandboxSpec:
+    return SandboxSpec(ephemeral=False, backend=backend)
+
+
+async def nothing(kernel: Kernel, id: str) -> None:
+    """It does not exist."""
+
+
+async def create(kernel: Kernel, id: str) -> None:
+    await kernel.create(spec(), id=id)
+
+
+async def create_runc(kernel: Kernel, id: str) -> None:
+    await kernel.create(spec("runc"), id=id)
+
+
+async def run_owned(kernel: Kernel, id: str) -> None:
+    """As `agentkernel run` does: it ends with this process."""
+    await kernel.create(SandboxSpec(), id=id, owned=True)
+
+
+async def running(kernel: Kernel, id: str) -> None:
+    """It runs, and has a file. Its files are in a directory of the host."""
+    await kernel.create(SandboxSpec(ephemeral=False, unlimited_disk=True), id=id)
+    await write(kernel, id, KEPT, b"acknowledged")
+
+
+async def stopped(kernel: Kernel, id: str) -> None:
+    """It was stopped. Its files are in an image where that is possible."""
+    await kernel.create(spec(), id=id)
+    await write(kernel, id, KEPT, b"acknowledged")
+    await kernel.stop(id, grace_seconds=0)
+
+
+async def write(kernel: Kernel, id: str, path: str, content: bytes) -> None:
+    async with kernel.files(id) as files:
+        await files.write(path, content)
+
+
+async def read(kernel: Kernel, id: str, path: str) -> bytes:
+    async with kernel.files(id) as files:
+        return await files.read(path)
+
+
+async def exists(kernel: Kernel, id: str, path: str) -> bool:
+    async with kernel.files(id) as files:
+        return await files.exists(path)
+
+
+async def start(kernel: Kernel, id: str) -> None:
+    await kernel.start(id)
+
+
+async def stop(kernel: Kernel, id: str) -> None:
+    await kernel.stop(id, grace_seconds=0)
+
+
+async def remove(kernel: Kernel, id: str) -> None:
+    await kernel.remove(id)
+
+
+async def execute(kernel: Kernel, id: str) -> object:
+    return await kernel.run(id, ["sleep", "1000"])
+
+
+async def job(kernel: Kernel, id: str) -> object:
+    return await kernel.jobs.start(id, ["sleep", "1000"])
+
+
+async def short_job(kernel: Kernel, id: str) -> None:
+    """Returns when its end is in its row."""
+    started = await kernel.jobs.start(
+        id, ["sh", "-c", "read x; exit 3"], ProcessOptions(stdin=True)
+    )
+    async with kernel.jobs.attach(started.id) as process:
+        await process.write(b"\n")
+        while await process.output() is not None:
+            pass
+
+
+async def write_file(kernel: Kernel, id: str) -> None:
+    await write(kernel, id, WRITTEN, CONTENT)
+
+
+async def begin_again(kernel: Kernel, id: str) -> None:
+    """Another kernel after this one, with something that has no row."""
+    state_dir = kernel.state_dir
+    await kernel.__aexit__(None, None, None)
+    (state_dir / "sandboxes" / ORPHAN).mkdir()
+    async with Kernel(state_dir):
+        pass
+
+
+OPERATIONS: dict[str, Operation] = {
+    "create": Operation(nothing, create),
+    "create by runc": Operation(nothing, create_runc),
+    "run": Operation(nothing, run_owned),
+    "start": Operation(stopped, start),
+    "exec": Operation(running, execute),
+    "job": Operation(running, job),
+    "short job": Operation(running, short_job),
+    "file": Operation(running, write_file),
+    "stop": Operation(running, stop),
+    "remove": Operation(running, remove),
+    "remove stopped": Operation(stopped, remove),
+    "restart": Operation(running, begin_again),
+}
+
+
+def arm(points: str, action: Callable[[], None]) -> None:
+    """`a>b`: b is armed when a is reached."""
+    first, _, rest = points.partition(">")
+    faults.arm(first, (lambda: arm(rest, action)) if rest else action)
+
+
+def die() -> None:
+    os.kill(os.getpid(), 9)
+
+
+async def run_and_die(state_dir: Path, operation: str, points: str, id: str) -> None:
+    """What a killed daemon does with its last breath. Returns if the point was never reached."""
+    kernel = Kernel(state_dir)
+    await kernel.__aenter__()
+    before, do = OPERATIONS[operation]
+    await before(kernel, id)
+    arm(points, die)
+    await do(kernel, id)
