@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,7 +215,10 @@ async def test_a_silent_one_can_be_ended(ending: str, world: World, impatient: N
     id = new_id()
     async with world.kernel() as kernel:
         await running(kernel, id)
+        runs = asyncio.Event()
+        faults.arm("exec.started", runs.set)
         command = asyncio.ensure_future(kernel.run(id, ["sleep", "1000"]))
+        await runs.wait()
         job = await kernel.jobs.start(id, ["sleep", "1000"])
         os.kill(world.first_pid(id), signal.SIGSTOP)
         await eventually_in(kernel, id, "error")
@@ -277,31 +281,34 @@ async def test_control_an_idle_one_that_answers_is_left_alone(
 # -- the launcher ---------------------------------------------------------------------------------
 
 
-def _launchers(world: World) -> list[int]:
-    """Children of ours that are launchers."""
-    found = []
-    for pid in world.pids():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1]
-        except OSError:
-            continue
-        if words[1:2] == [b"launch"] and int(parent) == os.getpid():
-            found.append(pid)
-    return found
+class Launchers(list["subprocess.Popen[bytes]"]):
+    """All that were started."""
+
+    def signal(self, number: int) -> None:
+        self[-1].send_signal(number)
 
 
-def _signal_launchers(world: World, number: int) -> None:
-    for pid in _launchers(world):
-        os.kill(pid, number)
+@pytest.fixture
+def launchers(monkeypatch: pytest.MonkeyPatch) -> Launchers:
+    started = Launchers()
+
+    class Noted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(launcher, "Popen", Noted)
+    return started
 
 
 @pytest.mark.parametrize("operation", ["create", "start"])
-async def test_a_launcher_that_is_killed(operation: str, world: World) -> None:
+async def test_a_launcher_that_is_killed(
+    operation: str, world: World, launchers: Launchers
+) -> None:
     id = new_id()
     async with world.kernel() as kernel:
         await OPERATIONS[operation].before(kernel, id)
-        faults.arm("launcher.spawned", lambda: _signal_launchers(world, signal.SIGKILL))
+        faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGKILL))
         with pytest.raises(LaunchError, match="launch ended with status -9"):
             await OPERATIONS[operation].do(kernel, id)
         await world.check(kernel, set() if operation == "create" else {id})
@@ -310,19 +317,37 @@ async def test_a_launcher_that_is_killed(operation: str, world: World) -> None:
         assert await world.remains(id) == []
 
 
-async def test_a_launcher_that_stops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_launcher_that_stops(
+    world: World, launchers: Launchers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(launcher, "LAUNCH_DEADLINE_S", PATIENCE)
     id = new_id()
     async with world.kernel() as kernel:
-        faults.arm("launcher.spawned", lambda: _signal_launchers(world, signal.SIGSTOP))
+        faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGSTOP))
         with pytest.raises(LaunchError, match="did not finish"):
             await OPERATIONS["create"].do(kernel, id)
         await world.check(kernel, set())
         assert await world.remains(id) == []
 
 
+async def test_a_remover_that_is_killed(world: World, launchers: Launchers) -> None:
+    """Nothing runs any more, the rest of its files is there; removing it again does it."""
+    id = new_id()
+    async with world.kernel() as kernel:
+        await running(kernel, id)
+        faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGKILL))
+        with pytest.raises(LaunchError, match="files of a sandbox can't be removed"):
+            await kernel.remove(id)
+        assert (await kernel.get(id)).state == "removing"
+        await world.check(kernel, {id})
+        await kernel.remove(id)
+        assert await world.remains(id) == []
+
+
 @pytest.mark.parametrize("milliseconds", [1, 2, 4, 6, 9, 13, 18, 25])
-async def test_a_launcher_that_is_killed_at_any_moment(milliseconds: int, world: World) -> None:
+async def test_a_launcher_that_is_killed_at_any_moment(
+    milliseconds: int, world: World, launchers: Launchers
+) -> None:
     """It is made, and works, or there is a typed error and nothing."""
     id = new_id()
     loop = asyncio.get_running_loop()
@@ -330,7 +355,7 @@ async def test_a_launcher_that_is_killed_at_any_moment(milliseconds: int, world:
         faults.arm(
             "launcher.spawned",
             lambda: loop.call_later(  # type: ignore[arg-type]
-                milliseconds / 1000, _signal_launchers, world, signal.SIGKILL
+                milliseconds / 1000, launchers[-1].send_signal, signal.SIGKILL
             ),
         )
         try:

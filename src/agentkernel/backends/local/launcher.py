@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 from dataclasses import dataclass
+from subprocess import DEVNULL, Popen
 
 from agentkernel import faults
 from agentkernel.backends.local.shortages import host_error, is_shortage
@@ -75,11 +75,11 @@ async def _run(
         os.write(plan_fd, plan)
         os.lseek(plan_fd, 0, os.SEEK_SET)
         os.set_blocking(write_end, True)
-        launcher = subprocess.Popen(  # noqa: ASYNC220 (vfork and exec: 1 ms)
+        launcher = Popen(  # noqa: ASYNC220 (vfork and exec: 1 ms)
             [agentd, verb, *(str(fd) for fd in (plan_fd, write_end, *descriptors)), *words],
             pass_fds=(plan_fd, write_end, *descriptors),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
             env={},
             cwd="/",
         )

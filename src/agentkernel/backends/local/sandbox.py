@@ -19,9 +19,9 @@ from agentkernel.backends.local.directory import Runtime, SandboxDirectory
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
 from agentkernel.backends.local.plan import LaunchPlan
-from agentkernel.backends.local.shortages import host_errors
+from agentkernel.backends.local.shortages import host_error, host_errors
 from agentkernel.backends.local.uppers import wait_unmounted
-from agentkernel.errors import AgentKernelError, SandboxUnavailableError
+from agentkernel.errors import AgentKernelError, LaunchError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
@@ -176,12 +176,14 @@ async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None
         try:
             await remove_upper(str(agentd_path()), plan.encode())
         except LaunchFailure as failure:
+            if failure.stage == "launcher":
+                raise LaunchError(
+                    f"files of a sandbox can't be removed: {failure.detail}", hint="remove it again"
+                ) from None
             if failure.stage != "remove":
                 raise explain(failure, as_root=maps.mode == "range", upper=None) from None
-            raise AgentKernelError(
-                f"files of a sandbox can't be removed: {failure.detail}: "
-                f"{os.strerror(failure.errno)}"
-            ) from None
+            error = OSError(failure.errno, os.strerror(failure.errno), failure.detail)
+            raise host_error(error, "removing files of a sandbox") from None
     directory.remove()
 
 
