@@ -70,16 +70,16 @@ static void try_limits(struct probe_answer *answer, const struct probe_try *self
     answer_result(answer, syscall(SYS_prlimit64, 1, RLIMIT_NOFILE, NULL, limit));
 }
 
-/* Each of these sets what is set already. */
+/* No CPU at all, which nobody can be bound to: EINVAL is for who may. */
 static void try_affinity(struct probe_answer *answer, const struct probe_try *self) {
-    cpu_set_t cpus;
+    cpu_set_t none;
 
     (void)self;
-    if (sched_getaffinity(1, sizeof cpus, &cpus) < 0)
-        return answer_result(answer, -1);
-    answer_result(answer, sched_setaffinity(1, sizeof cpus, &cpus));
+    CPU_ZERO(&none);
+    answer_result(answer, sched_setaffinity(1, sizeof none, &none));
 }
 
+/* The priority that it has: the kernel then changes nothing. */
 static void try_priority(struct probe_answer *answer, const struct probe_try *self) {
     int priority;
 
@@ -89,15 +89,6 @@ static void try_priority(struct probe_answer *answer, const struct probe_try *se
     if (errno)
         return answer_result(answer, -1);
     answer_result(answer, setpriority(PRIO_PROCESS, 1, priority));
-}
-
-static void try_io_priority(struct probe_answer *answer, const struct probe_try *self) {
-    long priority = syscall(SYS_ioprio_get, 1, 1);
-
-    (void)self;
-    if (priority < 0)
-        return answer_result(answer, priority);
-    answer_result(answer, syscall(SYS_ioprio_set, 1, 1, priority));
 }
 
 /* All of it: the words behind the first would tell how it was started. */
@@ -165,7 +156,6 @@ const struct probe_try probe_agent[] = {
     {"agent.limits", try_limits, NULL, 0, {0}},
     {"agent.affinity", try_affinity, NULL, 0, {0}},
     {"agent.priority", try_priority, NULL, 0, {0}},
-    {"agent.io_priority", try_io_priority, NULL, 0, {0}},
     {"agent.command_line", try_command_line, "/proc/1/cmdline", 0, {0}},
     {"agent.environment", try_read, "/proc/1/environ", 0, {0}},
     {"agent.memory_file", try_open, "/proc/1/mem", 0, {0}},

@@ -268,7 +268,6 @@ _AGENT: dict[str, tuple[str, Rule]] = {
     "limits": ("read agentd's resource limits", _plain),
     "affinity": ("bind agentd to a CPU", _plain),
     "priority": ("slow agentd down", _plain),
-    "io_priority": ("slow agentd's I/O down", _plain),
     "command_line": ("read agentd's command line", surroundings.agent_line),
     "environment": ("read agentd's environment", _file),
     "memory_file": ("open agentd's memory as a file", _file),
