@@ -21,6 +21,7 @@
 #include "util.h"
 
 #define TRY_SECONDS 2
+#define NO_PROCESS 75 /* the exit status that asks for another time */
 #define PROC_MAGIC 0x9fa0
 
 struct probe_bait probe_bait;
@@ -148,7 +149,8 @@ static int end_of(pid_t child, bool *late) {
     }
 }
 
-static void make_try(struct probe_answer *answer, const struct probe_try *self) {
+/* False if there is no process to make it with. */
+static bool make_try(struct probe_answer *answer, const struct probe_try *self) {
     bool late;
     int status;
     pid_t child;
@@ -165,15 +167,14 @@ static void make_try(struct probe_answer *answer, const struct probe_try *self) 
         self->run(answer, self);
         _exit(0);
     }
-    if (child < 0) {
-        answer_word(answer, "timeout"); /* not made: nobody knows */
-        return;
-    }
+    if (child < 0)
+        return false;
     status = end_of(child, &late);
     if (late)
         answer_word(answer, "timeout");
     else if (WIFSIGNALED(status))
         snprintf(answer->word, sizeof answer->word, "signal %d", WTERMSIG(status));
+    return true;
 }
 
 /* A guest's names can be any bytes; what is not plain ASCII is a question mark. */
@@ -242,7 +243,8 @@ int probe_main(int argc, char **argv) {
                 dprintf(1, "%s\n", it->name);
                 continue;
             }
-            make_try(answer, it);
+            if (!make_try(answer, it))
+                return NO_PROCESS;
             if (!say(answer, it->name))
                 return 1;
         }

@@ -48,8 +48,8 @@ _file = denied(FILE)
 _hidden = nothing()
 
 _IDENTITY: dict[str, tuple[str, Rule]] = {
-    "uid_map": ("have user ids of the machine", identity.ids),
-    "gid_map": ("have group ids of the machine", identity.ids),
+    "uid_map": ("have user ids of the machine", identity.ids("uid")),
+    "gid_map": ("have group ids of the machine", identity.ids("gid")),
     "groups": ("use supplementary groups", identity.groups),
     "effective": ("use capabilities", identity.capabilities),
     "permitted": ("take up capabilities", identity.capabilities),

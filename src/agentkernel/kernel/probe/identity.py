@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.probe.report import Seen
@@ -14,25 +15,31 @@ _NOBODY = "65534"
 _NO_TIME = "no engine separates the clocks: the time since boot is the machine's"
 
 
-def _ids(values: tuple[str, ...], at: Context) -> Verdict:
-    inside = [" ".join(value.split()) for value in values]
-    if _WHOLE in inside:
-        return opened(None, "every id is the machine's own")
-    for line in at.host.uid_map.splitlines():
-        _, first, count = (int(word) for word in line.split())
-        if first == 0:
-            return opened(None, "root inside is the machine's root")
-        if first <= at.host.uid < first + count:
-            ids = at.effective.get("ids")
-            return opened(f"by its ids: {ids.value if ids else 'one, of the user'}", line.strip())
-    return CLOSED
+def ids(kind: Literal["uid", "gid"]) -> Rule:
+    def check(values: tuple[str, ...], at: Context) -> Verdict:
+        if _WHOLE in (" ".join(value.split()) for value in values):
+            return opened(None, "every id is the machine's own")
+        lines, own = (
+            (at.host.uid_map, at.host.uid) if kind == "uid" else (at.host.gid_map, at.host.gid)
+        )
+        for line in lines.splitlines():
+            inside, first, count = (int(word) for word in line.split())
+            if first == 0:
+                return opened(None, f"{kind} {inside} inside is the machine's root")
+            if first <= own < first + count:
+                said = at.effective.get("ids")
+                reason = f"by its ids: {said.value}" if said else None
+                return opened(reason, f"{kind} {own - first + inside} inside is {own} outside")
+        return CLOSED
+
+    return judged(check)
 
 
 def _groups(values: tuple[str, ...], at: Context) -> Verdict:
-    if _NOBODY not in values:
-        return opened("by the image's /etc/group", *values) if values else CLOSED
     line = at.effective.get("supplementary groups")
-    return opened(f"{line.value}, {line.enforced_by}" if line else None, *values)
+    if line is not None:
+        return opened(f"{line.value}, {line.enforced_by}", *values)
+    return opened(None if _NOBODY in values else "by the image's /etc/group", *values)
 
 
 def _capabilities(values: tuple[str, ...], at: Context) -> Verdict:
@@ -77,7 +84,6 @@ def host_name(seen: Seen, at: Context) -> Verdict:
     return same(lambda it: it.host.hostname)(seen, at)
 
 
-ids = judged(_ids)
 groups = judged(_groups)
 capabilities = judged(_capabilities)
 no_capabilities = judged(_no_capabilities)

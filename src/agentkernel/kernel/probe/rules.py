@@ -36,6 +36,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the probe's answers are compared with. Empty: not known here, so nothing is equal."""
 
     uid: int = 0
+    gid: int = 0
     namespaces: dict[str, str] = {}
     hostname: str = ""
     boot_id: str = ""
@@ -45,6 +46,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Core dumps of this machine go to a program."""
     uid_map: str = ""
     """Of the sandbox's PID 1, as seen from outside."""
+    gid_map: str = ""
 
 
 class Context(NamedTuple):

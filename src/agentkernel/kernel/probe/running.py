@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ RUN_SECONDS: Final = 60.0
 _PLACES: Final = ("/tmp", "/var/tmp", "/run", "/root", "")
 # By number: an image need not know the name.
 _USERS: Final = {"root": "0", "user": "1000"}
+_NO_PROCESS: Final = 75  # agentd/src/probe.c
 _NAMESPACES: Final = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time")
 
 
@@ -88,8 +90,12 @@ async def _reports(
                 user: await _report(sandbox, user, [path, "probe", *(words if index else armed)])
                 for index, user in enumerate(users)
             }
-        except (GuestFileError, _NotHere) as exc:
-            failure = exc if isinstance(exc, GuestFileError) else failure
+        except GuestFileError as exc:
+            if exc.errno == errno.EAGAIN:
+                raise _no_process() from None
+            failure = exc
+        except _NotHere:
+            pass
         finally:
             with contextlib.suppress(GuestFileError, SandboxUnavailableError):
                 await files.remove(path)
@@ -110,10 +116,7 @@ def _refuse_failure(result: ExecResult) -> None:
     status = result.status
     match status.outcome:
         case Outcome.NOT_STARTED if status.errno in ("EAGAIN", "ENOMEM"):
-            raise ResourceExhaustedError(
-                "the sandbox has no room for one more process",
-                hint="end some of its processes, or probe a fresh sandbox",
-            )
+            raise _no_process()
         case Outcome.NOT_STARTED:
             raise _NotHere
         case Outcome.TIMEOUT:
@@ -122,11 +125,20 @@ def _refuse_failure(result: ExecResult) -> None:
             raise SandboxUnavailableError("the sandbox ended during the probe")
         case Outcome.OOM:
             raise ResourceExhaustedError("the sandbox ran out of memory during the probe")
+    if status.exit_code == _NO_PROCESS:
+        raise _no_process()
     if status.exit_code != 0 or result.truncated:
         raise GuestProtocolError(
             "the probe did not end as it does",
             hint="something in the sandbox stands in its place: do not trust what it says",
         )
+
+
+def _no_process() -> ResourceExhaustedError:
+    return ResourceExhaustedError(
+        "the sandbox has no room for the probe's processes, of which there are three at a time",
+        hint="end some of its own, or probe a fresh sandbox",
+    )
 
 
 @contextlib.contextmanager
@@ -150,6 +162,7 @@ def host_facts(pid: int | None) -> HostFacts:
     """This machine's. What can't be read is left empty, and then nothing equals it."""
     return HostFacts(
         uid=os.getuid(),
+        gid=os.getgid(),
         namespaces={kind: link for kind in _NAMESPACES if (link := _link(kind))},
         hostname=os.uname().nodename,
         boot_id=_text("/proc/sys/kernel/random/boot_id"),
@@ -157,6 +170,7 @@ def host_facts(pid: int | None) -> HostFacts:
         version=_text("/proc/version"),
         core_handler=_text("/proc/sys/kernel/core_pattern").startswith("|"),
         uid_map="" if pid is None else _text(f"/proc/{pid}/uid_map"),
+        gid_map="" if pid is None else _text(f"/proc/{pid}/gid_map"),
     )
 
 
