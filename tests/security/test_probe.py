@@ -189,6 +189,17 @@ async def test_a_sandbox_in_use_stays_as_it_is(runs: Runs) -> None:
     await sandbox.channel.call("ping", seconds=5.0)
 
 
+async def test_an_image_that_has_nothing(runs: Runs, tmp_path: Path) -> None:
+    """No shell, no libc, no /etc/passwd: the probe brings all it needs."""
+    image = tmp_path / "image"
+    (image / "bin").mkdir(parents=True)
+    image.chmod(0o755)
+    sandbox = await runs.create(SandboxSpec(image=str(image)))
+    result = await running.probe_sandbox(sandbox)
+    assert result.fit, wrong(result)
+    assert "root" in result.users
+
+
 @pytest.mark.parametrize("pids", [4, 5, 6])
 async def test_no_process_to_spare_is_said(pids: int, runs: Runs) -> None:
     """For the file, the program or a try: wherever the last one goes, it is the same error."""

@@ -124,8 +124,7 @@ _EXITS: dict[str, str] = {
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
     "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
-    "doctor": f"{_ONE}something that is needed does not work, or with --probe: something is open "
-    f"that should be closed\n{_PLAIN}",
+    "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("run", "info", "sandbox create"), (_STATE, _CONFIG, _AGENTD)),

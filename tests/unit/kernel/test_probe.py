@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,7 @@ from agentkernel.kernel.probe.report import MAX_REPORT_BYTES, Seen, parse_report
 from agentkernel.kernel.probe.rules import HostFacts
 from agentkernel.kernel.spec import SandboxSpec, expand
 
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("a.one", "a.two")
 ANSWERS = st.one_of(
     st.sampled_from(["ok", "none", "timeout", "EPERM", "ENOSYS", "SIGSYS", "SIGSEGV", "EINVAL"]),
@@ -198,3 +201,11 @@ def test_the_worst_of_all_users_counts() -> None:
     finding = next(f for f in result.findings if f.name == "call.bpf")
     assert (finding.expected, finding.answers) == (False, {"root": "EPERM", "user": "ok"})
     assert not result.fit
+
+
+def test_the_page_has_every_try() -> None:
+    page = (ROOT / "docs/reference/probe.md").read_text()
+    table = page.partition("## Tries")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z0-9_.]+)` \| (.+) \|$", table, re.MULTILINE)
+    assert dict(rows) == {entry.name: entry.opens for entry in CATALOGUE.values()}
+    assert f"{len(CATALOGUE)} tries" in (ROOT / "docs/concepts/isolation.md").read_text()
