@@ -57,6 +57,19 @@ static void try_hide_from_oom(struct probe_answer *answer, const struct probe_tr
     answer_result(answer, fd < 0 ? fd : write(fd, "-1000", 5));
 }
 
+/* Whom the OOM killer would take first: our score, then PID 1's. */
+static void try_oom_order(struct probe_answer *answer, const struct probe_try *self) {
+    char ours[32], agents[32];
+
+    (void)self;
+    if (probe_read("/proc/self/oom_score_adj", ours, sizeof ours) < 0 ||
+        probe_read("/proc/1/oom_score_adj", agents, sizeof agents) < 0)
+        return answer_result(answer, -1);
+    answer_add(answer, "%s", ours);
+    answer_add(answer, "%s", agents);
+    answer_values(answer);
+}
+
 static void try_size(struct probe_answer *answer, const struct probe_try *self) {
     struct statfs fs, root;
 
@@ -83,6 +96,7 @@ const struct probe_try probe_limits[] = {
     {"limit.raise_open_files", try_raise, NULL, RLIMIT_NOFILE, {0}},
     {"limit.raise_locked_memory", try_raise, NULL, RLIMIT_MEMLOCK, {0}},
     {"limit.oom_hide", try_hide_from_oom, "/proc/self/oom_score_adj", 0, {0}},
+    {"limit.oom_order", try_oom_order, NULL, 0, {0}},
     {"limit.tmp", try_size, "/tmp", 0, {0}},
     {"limit.shm", try_size, "/dev/shm", 0, {0}},
     {"limit.run", try_size, "/run", 0, {0}},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agentkernel.cli import probing
+from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client.results import ProbeResult
 from agentkernel.kernel import health
 
@@ -144,7 +145,9 @@ def test_probe_of_a_sandbox_as_a_table(cli: Cli, box: str) -> None:
     assert missing.returncode == 125 and b"no sandbox" in missing.stderr
 
 
-def test_something_open_is_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_something_open_is_exit_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The daemon's sandboxes have no hole to show, so this is the answer of one that has."""
     entry = {"group": "system calls", "opens": "x", "detail": "", "answers": {"root": "ok"}}
     findings = [
@@ -153,10 +156,19 @@ def test_something_open_is_exit_status_1(capsys: pytest.CaptureFixture[str]) -> 
         {**entry, "name": "call.c", "state": "open", "expected": True, "reason": "meant \x1b[31m"},
     ]
     body = {"fit": False, "users": ["root"], "findings": findings, "notes": ["a note"]}
-    result = ProbeResult.of(body)
-    probing._show(result)
+
+    class Holed:
+        id, name = "0", "holed"
+
+        def probe(self) -> ProbeResult:
+            return ProbeResult.of(body)
+
+    monkeypatch.setattr(Sandbox, "connect", lambda name, transport: Holed())
+    assert probing.main("holed", as_json=False) == 1
     text = capsys.readouterr().out
     assert "OPEN    call.a  x; not meant to be (ok)" in text
     assert "?       call.b  x; not answered (ok)" in text
     assert "\x1b" not in text and "note: a note" in text
     assert text.endswith("unfit: call.a, call.b\n")
+    assert probing.main("holed", as_json=True) == 1
+    assert json.loads(capsys.readouterr().out)["fit"] is False

@@ -3,6 +3,7 @@ is a control, a place that lacks a guard, where it says so."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -22,6 +23,7 @@ from agentkernel.errors import (
     UnsupportedError,
 )
 from agentkernel.guest.binary import agentd_path
+from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import start_command
 from agentkernel.kernel.probe import running
@@ -252,6 +254,28 @@ async def test_a_program_in_the_probes_place(
     left = await runs.run(sandbox, ["sh", "-c", "ls -A /tmp /run /var/tmp | grep probe"])
     assert left.stdout == b""
     await sandbox.channel.call("ping", seconds=5.0)
+
+
+async def test_whoever_goes_away_leaves_nothing(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impostor = tmp_path / "impostor"
+    impostor.write_text("#!/bin/sh\ntouch /tmp/runs; sleep 60\n")
+    sandbox = await runs.create(SandboxSpec())
+    files = GuestFiles(sandbox.channel)
+    monkeypatch.setattr(running, "agentd_path", lambda: impostor)
+    probing = asyncio.ensure_future(running.probe_sandbox(sandbox))
+    async with asyncio.timeout(20):
+        while not await files.exists("/tmp/runs"):
+            assert not probing.done(), probing
+            await asyncio.sleep(0.01)
+        assert len(await files.list("/tmp")) == 2, "control: the program is there"
+        probing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await probing
+        assert [entry.name for entry in await files.list("/tmp")] == ["runs"]
+        wait = "while cat /proc/[0-9]*/comm | grep -qx sleep; do :; done"
+        assert (await runs.run(sandbox, ["sh", "-c", wait])).status.exit_code == 0
 
 
 async def test_a_place_that_takes_no_programs(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

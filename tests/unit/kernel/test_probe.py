@@ -209,3 +209,24 @@ def test_the_page_has_every_try() -> None:
     rows = re.findall(r"^\| `([a-z0-9_.]+)` \| (.+) \|$", table, re.MULTILINE)
     assert dict(rows) == {entry.name: entry.opens for entry in CATALOGUE.values()}
     assert f"{len(CATALOGUE)} tries" in (ROOT / "docs/concepts/isolation.md").read_text()
+
+
+def test_paths_of_the_machine_in_the_mount_table() -> None:
+    def found(*values: str) -> ProbeFinding:
+        return findings({"mount.host_paths": Seen("ok", values)})["mount.host_paths"]
+
+    assert found("/opt/tools ext4 /opt/tools /dev/vda rw").expected, "a toolchain's own path"
+    for value in (
+        "/ ext4 /home/me/rootfs /dev/vda rw",
+        "/ ext4 / /dev/vda rw",
+        "/ overlay / overlay rw,lowerdir=/home/me",
+    ):
+        assert not found(value).expected, value
+    assert not found("").expected and not found("a b c d e f").expected
+
+
+@pytest.mark.parametrize(
+    ("values", "state"), [(("200", "0"), "closed"), (("0", "0"), "open"), (("x",), "open")]
+)
+def test_agentd_is_the_last_the_oom_killer_takes(values: tuple[str, ...], state: str) -> None:
+    assert findings({"limit.oom_order": Seen("ok", values)})["limit.oom_order"].state == state

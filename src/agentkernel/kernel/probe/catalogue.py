@@ -294,6 +294,7 @@ _LIMIT: dict[str, tuple[str, Rule]] = {
     "raise_open_files": ("raise its limit of open files", denied(cap="CAP_SYS_RESOURCE")),
     "raise_locked_memory": ("raise its limit of locked memory", denied(cap="CAP_SYS_RESOURCE")),
     "oom_hide": ("hide from the OOM killer", denied(FILE, cap="CAP_SYS_RESOURCE")),
+    "oom_order": ("be spared by the OOM killer, and not agentd", surroundings.oom_order),
     "tmp": ("put more into /tmp than its limit", surroundings.size("tmp_bytes")),
     "shm": ("put more into /dev/shm than its limit", surroundings.size("shm_bytes")),
     "run": ("put more into /run than its limit", surroundings.size("run_bytes")),

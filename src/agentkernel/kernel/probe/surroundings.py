@@ -37,12 +37,16 @@ def _writable(values: tuple[str, ...], at: Context) -> Verdict:
 
 
 def _host_paths(values: tuple[str, ...], at: Context) -> Verdict:
-    wrong = []
-    for value in values:
-        words = value.split(" ")
-        if len(words) != 5 or (words[1] != "proc" and words[0] != words[2]):
-            wrong.append(value)
+    wrong = [value for value in values if not _is_same_path(value)]
     return _unless(wrong, "toolchains, which are at the same path inside")
+
+
+def _is_same_path(value: str) -> bool:
+    words = value.split(" ")
+    if len(words) != 5 or "dir=/" in words[4]:
+        return False
+    point, kind, root = words[:3]
+    return kind == "proc" or point == root != "/"
 
 
 def _nodes(values: tuple[str, ...], at: Context) -> Verdict:
@@ -59,6 +63,14 @@ def _agent_descriptors(values: tuple[str, ...], at: Context) -> Verdict:
     """The kernel gives a process's directory to root of its namespace; what is in it, it guards."""
     numbers = at.user == "root" and all(value.isdigit() for value in values)
     return opened("guest root sees their numbers, not what they are" if numbers else None, *values)
+
+
+def _oom_order(values: tuple[str, ...], at: Context) -> Verdict:
+    try:
+        own, agents = (int(value) for value in values)
+    except ValueError:
+        return opened(None, *values)
+    return CLOSED if own > agents else opened(None, *values)
 
 
 def _limited(
@@ -132,6 +144,7 @@ host_paths = judged(_host_paths)
 nodes = judged(_nodes)
 agent_line = judged(_agent_line, FILE)
 agent_descriptors = judged(_agent_descriptors, FILE)
+oom_order = judged(_oom_order)
 memory = _limited("memory", lambda it: it.blueprint.limits.memory_bytes, _number)
 pids = _limited("pids", lambda it: it.blueprint.limits.pids, _number)
 cpus = _limited("cpus", lambda it: it.blueprint.limits.cpus, _cpus)
