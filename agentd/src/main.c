@@ -1,9 +1,11 @@
-/* One binary, two programs: on the host, `agentd launch …` builds a sandbox and `agentd remove …`
- * takes its files away; inside, as PID 1 and without arguments, it is the agent. */
+/* One binary, three programs: on the host, `agentd launch …` builds a sandbox and `agentd remove …`
+ * takes its files away; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
+ * inside as any other process, tries what can be reached from there. */
 #include <string.h>
 
 #include "agent.h"
 #include "launch.h"
+#include "probe.h"
 
 /* Some engines can start us only by a path, which means nothing inside: every process of ours is to be
  * found by one name. */
@@ -22,6 +24,8 @@ int main(int argc, char **argv) {
         return launch_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)
         return remove_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "probe") == 0)
+        return probe_main(argc, argv);
     take_name(argv[0]);
     agent_main();
 }

@@ -73,6 +73,7 @@ def test_in_bash(program: Path, tmp_path: Path, cli: Cli) -> None:
     assert in_bash(program, tmp_path, "run", "-c", "my") == ["my file.toml"]
     assert cli("sandbox", "create", "completed").returncode == 0
     assert in_bash(program, tmp_path, "exec", "compl") == ["completed"]
+    assert in_bash(program, tmp_path, "doctor", "--probe", "compl") == ["completed"]
     assert in_bash(program, tmp_path, "sandbox", "stop", "completed", "compl") == []
     cli("sandbox", "remove", "completed")
 

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from agentkernel.cli import probing
+from agentkernel.client._sync.sandbox import Sandbox
+from agentkernel.client.results import ProbeResult
 from agentkernel.kernel import health
 
 from .conftest import COMMAND, Cli
@@ -116,3 +119,56 @@ def test_colour_only_where_it_is_wanted(
     os.close(ours)
     assert process.wait(timeout=50) == 0
     assert (b"\x1b[32m" in seen) is (no_color == "")
+
+
+def test_probe_of_a_fresh_sandbox(cli: Cli) -> None:
+    before = json.loads(cli("sandbox", "list", "--json").stdout)
+    done = cli("doctor", "--probe", "--json")
+    assert done.returncode == 0, (done.stdout[-2000:], done.stderr)
+    body = json.loads(done.stdout)
+    assert body["fit"] is True and body["sandbox"]["fresh"] is True
+    assert {finding["state"] for finding in body["findings"]} == {"closed", "open"}
+    assert json.loads(cli("sandbox", "list", "--json").stdout) == before, "it is removed"
+
+
+def test_probe_of_a_sandbox_as_a_table(cli: Cli, box: str) -> None:
+    done = cli("doctor", "--probe", box)
+    assert done.returncode == 0, done
+    text = done.stdout.decode()
+    assert "\nsystem calls\n" in text and "\x1b" not in text
+    (mount,) = (line for line in text.splitlines() if " call.mount " in line)
+    assert mount.split() == ["closed", "call.mount", "mount", "file", "systems", "(EPERM)"]
+    (chroot,) = (line for line in text.splitlines() if " call.chroot " in line)
+    assert chroot.split()[0] == "open" and "by the profile: CAP_SYS_CHROOT" in chroot
+    assert "0 open or unknown that should be closed" in text
+    missing = cli("doctor", "--probe", "no-such-sandbox")
+    assert missing.returncode == 125 and b"no sandbox" in missing.stderr
+
+
+def test_something_open_is_exit_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon's sandboxes have no hole to show, so this is the answer of one that has."""
+    entry = {"group": "system calls", "opens": "x", "detail": "", "answers": {"root": "ok"}}
+    findings = [
+        {**entry, "name": "call.a", "state": "open", "expected": False, "reason": None},
+        {**entry, "name": "call.b", "state": "unknown", "expected": False, "reason": None},
+        {**entry, "name": "call.c", "state": "open", "expected": True, "reason": "meant \x1b[31m"},
+    ]
+    body = {"fit": False, "users": ["root"], "findings": findings, "notes": ["a note"]}
+
+    class Holed:
+        id, name = "0", "holed"
+
+        def probe(self) -> ProbeResult:
+            return ProbeResult.of(body)
+
+    monkeypatch.setattr(Sandbox, "connect", lambda name, transport: Holed())
+    assert probing.main("holed", as_json=False) == 1
+    text = capsys.readouterr().out
+    assert "OPEN    call.a  x; not meant to be (ok)" in text
+    assert "?       call.b  x; not answered (ok)" in text
+    assert "\x1b" not in text and "note: a note" in text
+    assert text.endswith("unfit: call.a, call.b\n")
+    assert probing.main("holed", as_json=True) == 1
+    assert json.loads(capsys.readouterr().out)["fit"] is False

@@ -36,6 +36,22 @@ def test_the_example() -> None:
         Sandbox.connect(id)
 
 
+def test_probe(sandbox: Sandbox) -> None:
+    result = sandbox.probe()
+    assert result.fit and result.wrong == []
+    assert "root" in result.users
+    found = {finding.name: finding for finding in result.findings}
+    assert found["call.mount"].state == "closed"
+    assert found["call.mount"].answers["root"] == "EPERM"
+    chroot = found["call.chroot"]
+    assert (chroot.state, chroot.expected) == ("open", True)
+    assert chroot.reason and "CAP_SYS_CHROOT" in chroot.reason
+    assert sandbox.exec("ls -A /tmp").stdout == ""
+    sandbox.remove()
+    with pytest.raises(errors.NotFoundError):
+        sandbox.probe()
+
+
 def test_usage_and_notices(sandbox: Sandbox) -> None:
     assert sandbox.info.usage is None, "nobody asked yet"
     done = sandbox.exec("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 12345")

@@ -275,3 +275,21 @@ def test_a_process_of_another_user_is_turned_away(own_daemon: Daemon, tmp_path: 
     found, _ = newest(own_daemon.state_dir / "audit", lambda entry: entry.action == "connect")
     (denied,) = (line.entry for line in found)
     assert denied.result == "denied" and denied.actor and denied.actor.uid == 65534
+
+
+def test_probe(daemon: Daemon) -> None:
+    made = daemon.request("POST", "/v1/sandboxes", {"name": "probed"})[1]
+    status, body = daemon.request("POST", "/v1/sandboxes/probed/probe")
+    assert (status, body["fit"]) == (200, True)
+    assert {"name", "group", "opens", "state", "expected", "reason", "detail", "answers"} == set(
+        body["findings"][0]
+    )
+    lines, _ = newest(daemon.state_dir / "audit", lambda entry: entry.action == "sandbox.probe")
+    assert [line.entry.sandbox for line in lines] == [made["id"]] * 2, "its beginning and its end"
+    status, problem = daemon.request("POST", "/v1/sandboxes/probed/probe", {"more": 1})
+    assert (status, problem["code"]) == (400, "invalid_input")
+    daemon.request("POST", "/v1/sandboxes/probed/stop", {"grace_seconds": 0})
+    status, problem = daemon.request("POST", "/v1/sandboxes/probed/probe")
+    assert (status, problem["code"]) == (409, "conflict")
+    daemon.request("DELETE", f"/v1/sandboxes/{made['id']}")
+    assert daemon.request("POST", "/v1/sandboxes/probed/probe")[0] == 404

@@ -134,7 +134,7 @@ def _values(action: argparse.Action, word: str, typed: set[str]) -> Iterator[tup
                 yield choice.dest, choice.help or ""
     elif action.choices is not None:
         yield from ((str(c), "") for c in action.choices if str(c).startswith(word))
-    elif action.metavar in _SANDBOXES and action.nargs != "?":
+    elif action.metavar in _SANDBOXES and (action.option_strings or action.nargs != "?"):
         for name, state in _sandboxes():
             if name.startswith(word) and name not in typed:
                 yield name, state

@@ -29,6 +29,10 @@ _COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "fail": "\x1b[31m"}
 
 
 def main(options: argparse.Namespace) -> int:
+    if options.probe is not None:
+        from agentkernel.cli import probing
+
+        return probing.main(options.probe, as_json=options.json)
     findings = []
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in _all():

@@ -36,7 +36,14 @@ def add_trust(commands: Any) -> None:
 
 
 def add_doctor(commands: Any) -> None:
-    _verb(commands, "doctor", "check this machine and this install; exit status 1 if one is unfit")
+    parser = _verb(
+        commands, "doctor", "check this machine and this install; exit status 1 if one is unfit"
+    )
+    parser.add_argument(
+        "--probe", nargs="?", const="", metavar="NAME",
+        help="try from inside what a guest can reach: in this running sandbox, or in a fresh one "
+        "of the defaults that is removed afterwards",
+    )  # fmt: skip
 
 
 def add_completion(commands: Any) -> None:

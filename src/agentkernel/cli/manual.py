@@ -102,7 +102,10 @@ agentkernel trust
 agentkernel trust ~/src/project/agentkernel.toml
 agentkernel trust --list
 agentkernel trust --remove ~/src/project/agentkernel.toml""",
-    "doctor": "agentkernel doctor --json",
+    "doctor": """\
+agentkernel doctor --json
+agentkernel doctor --probe
+agentkernel doctor --probe work""",
     "audit": """\
 agentkernel audit --since 2h --sandbox work
 agentkernel audit --head
@@ -121,7 +124,7 @@ _EXITS: dict[str, str] = {
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
     "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
-    "doctor": f"{_ONE}something that is needed does not work\n{_PLAIN}",
+    "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("run", "info", "sandbox create"), (_STATE, _CONFIG, _AGENTD)),

@@ -117,6 +117,47 @@ class Chunk(NamedTuple):
     offset: int
 
 
+class ProbeFinding(NamedTuple):
+    """One try from inside. `opens`: what a guest can do if it is open. `expected`: it is closed, or
+    open for `reason`. `state` is closed, open, or unknown."""
+
+    name: str
+    group: str
+    opens: str
+    state: str
+    expected: bool
+    reason: str | None
+    detail: str
+    answers: dict[str, str]
+
+
+class ProbeResult(NamedTuple):
+    """What a guest can reach. `fit`: nothing is open that should be closed; `users`: as whom it was
+    tried; `notes`: what was not tried, and why; `raw`: the whole answer."""
+
+    fit: bool
+    users: list[str]
+    findings: list[ProbeFinding]
+    notes: list[str]
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> ProbeResult:
+        fields = ProbeFinding._fields
+        return cls(
+            fit=body["fit"],
+            users=body["users"],
+            findings=[ProbeFinding(*(entry[f] for f in fields)) for entry in body["findings"]],
+            notes=body["notes"],
+            raw=body,
+        )
+
+    @property
+    def wrong(self) -> list[ProbeFinding]:
+        """Open and not meant to be, or not known."""
+        return [finding for finding in self.findings if not finding.expected]
+
+
 class SandboxInfo(NamedTuple):
     """A sandbox as the daemon sees it; `raw` is the whole answer.
 

@@ -19,6 +19,7 @@ from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
 from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
 
@@ -122,6 +123,10 @@ class _Shows:
             return ended | {"output_bytes": result.output_bytes}
         if isinstance(result, JobRecord):
             return {"job": result.id, "state": result.state}
+        if isinstance(result, ProbeResult):
+            wrong = [finding.name for finding in result.findings if not finding.expected]
+            shown = {"wrong": ", ".join(wrong[:_MAX_NAMES])} if wrong else {}
+            return {"fit": result.fit, **shown}
         if isinstance(result, SandboxRecord):
             return {"id": result.id, "state": result.state}
         return {}

@@ -34,6 +34,7 @@ from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
+from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.spec import SandboxSpec, expand
@@ -381,6 +382,15 @@ class Kernel(Uses):
         if live.sandbox is None:
             return Known.of(record)
         return Known(effective=live.sandbox.effective, usage=await live.sandbox.usage())
+
+    @audited("sandbox.probe")
+    async def probe(self, id: str, *, owner: str | None = None) -> ProbeResult:
+        """What a guest can reach, tried from inside a running sandbox, which stays as it is."""
+        from agentkernel.kernel.probe.running import probe_sandbox
+
+        _, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            return await probe_sandbox(sandbox)
 
     async def events(self, after: int = 0, **filters: Any) -> EventPage:
         return await self._store.events(after, **filters)

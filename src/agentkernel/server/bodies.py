@@ -47,6 +47,10 @@ class Extend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttl_seconds: Seconds
 
 
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing to choose yet."""
+
+
 class Signal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signal: Annotated[int, Meta(ge=1, le=64)] | None = None
     kill: bool = False

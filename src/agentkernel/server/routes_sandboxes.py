@@ -1,4 +1,4 @@
-"""Sandboxes over HTTP: made, listed, shown, started, stopped, extended, removed."""
+"""Sandboxes over HTTP: made, listed, shown, started, stopped, extended, probed, removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentkernel.ids import new_id
 from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.store import Idempotency
 from agentkernel.server.app import route, service_of
-from agentkernel.server.bodies import Extend, NewSandbox, Stop, sandbox_body
+from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop, sandbox_body
 from agentkernel.server.problems import json_response, read_body, read_query
 
 
@@ -105,6 +105,15 @@ async def _extend(request: Request) -> Response:
     return json_response(sandbox_body(record))
 
 
+async def _probe(request: Request) -> Response:
+    service, id = service_of(request), request.path_params["id"]
+    await read_body(request, Probe)
+    result = await service.while_wanted(
+        request.receive, service.kernel.probe(id, owner=LOCAL_OWNER)
+    )
+    return json_response(msgspec.to_builtins(result))
+
+
 async def _remove(request: Request) -> Response:
     await service_of(request).kernel.remove(request.path_params["id"], owner=LOCAL_OWNER)
     return Response(status_code=204)
@@ -118,4 +127,5 @@ ROUTES: list[BaseRoute] = [
     route("POST", "/v1/sandboxes/{id}/start", _start),
     route("POST", "/v1/sandboxes/{id}/stop", _stop),
     route("POST", "/v1/sandboxes/{id}/extend", _extend),
+    route("POST", "/v1/sandboxes/{id}/probe", _probe),
 ]

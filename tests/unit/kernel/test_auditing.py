@@ -57,6 +57,7 @@ ROUTES = {
     "POST /v1/sandboxes/{id}/start": "sandbox.start",
     "POST /v1/sandboxes/{id}/stop": "sandbox.stop",
     "POST /v1/sandboxes/{id}/extend": "sandbox.extend",
+    "POST /v1/sandboxes/{id}/probe": "sandbox.probe",
     "POST /v1/sandboxes/{id}/exec": "exec",
     "POST /v1/run": "exec",
     "WS /v1/sandboxes/{id}/exec/stream": "exec",

@@ -23,7 +23,7 @@ from agentkernel.client._sync.transport import (
     Transport,
     shared_transport,
 )
-from agentkernel.client.results import CommandResult, SandboxInfo
+from agentkernel.client.results import CommandResult, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import segment
 from agentkernel.errors import NotFoundError
@@ -149,6 +149,13 @@ class Sandbox:
         """Its time to live begins anew, from now."""
         wanted = {"ttl_seconds": ttl_seconds}
         return self._told(self._transport.call("POST", f"{self._path}/extend", json=wanted))
+
+    def probe(self) -> ProbeResult:
+        """What a guest can reach, tried from inside; the sandbox has to run, and stays as it is."""
+        body = self._transport.call(
+            "POST", f"{self._path}/probe", json={}, seconds=LONG_CALL_SECONDS
+        )
+        return ProbeResult.of(body)
 
     def remove(self) -> None:
         """Ends it and removes every trace but its events."""

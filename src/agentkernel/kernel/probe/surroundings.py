@@ -1,0 +1,151 @@
+"""Rules about files, devices, the agent and limits: lists of what was found, and numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agentkernel.backends.base import NOT_ENFORCED
+from agentkernel.kernel.probe.report import Seen
+from agentkernel.kernel.probe.rules import CLOSED, FILE, Context, Rule, Verdict, judged, opened
+
+_OWN_TYPES = frozenset({"overlay", "tmpfs", "devpts", "proc", "mqueue"})
+# null zero full random urandom, tty, ptmx and the pseudo-terminals
+_NODE = re.compile(r"\S+ c (1:[35789]|5:[02]|13[6-9]:\d+|14[0-3]:\d+)", re.ASCII)
+_NO_LIMIT = "by the profile: no limit"
+_ROUNDING = 1 << 16
+
+
+def _unless(values: list[str], reason: str, *seen: str) -> Verdict:
+    """`values` are too many; without any, what was seen is meant."""
+    return opened(None, *values) if values else opened(reason, *seen)
+
+
+def _devices(values: tuple[str, ...], at: Context) -> Verdict:
+    wrong = [point for point in values if point != "/dev" and not point.startswith("/dev/")]
+    return _unless(wrong, "in /dev alone, where the nodes are")
+
+
+def _writable(values: tuple[str, ...], at: Context) -> Verdict:
+    wrong = []
+    for value in values:
+        point, _, kind = value.partition(" ")
+        if kind not in _OWN_TYPES and not (kind == "devtmpfs" and point.startswith("/dev/")):
+            wrong.append(value)
+    points = (value.partition(" ")[0] for value in values)
+    return _unless(wrong, "the sandbox's own files and nodes", *points)
+
+
+def _host_paths(values: tuple[str, ...], at: Context) -> Verdict:
+    wrong = [value for value in values if not _is_same_path(value)]
+    return _unless(wrong, "toolchains, which are at the same path inside")
+
+
+def _is_same_path(value: str) -> bool:
+    words = value.split(" ")
+    if len(words) != 5 or "dir=/" in words[4]:
+        return False
+    point, kind, root = words[:3]
+    return kind == "proc" or point == root != "/"
+
+
+def _nodes(values: tuple[str, ...], at: Context) -> Verdict:
+    wrong = [value for value in values if not _NODE.fullmatch(value)]
+    return _unless(wrong, "those that every program expects", *(v.split(" ")[0] for v in values))
+
+
+def _agent_line(values: tuple[str, ...], at: Context) -> Verdict:
+    known = values == ("agentd",)
+    return opened("its name and nothing else" if known else None, *values)
+
+
+def _agent_descriptors(values: tuple[str, ...], at: Context) -> Verdict:
+    """The kernel gives a process's directory to root of its namespace; what is in it, it guards."""
+    numbers = at.user == "root" and all(value.isdigit() for value in values)
+    return opened("guest root sees their numbers, not what they are" if numbers else None, *values)
+
+
+def _oom_order(values: tuple[str, ...], at: Context) -> Verdict:
+    try:
+        own, agents = (int(value) for value in values)
+    except ValueError:
+        return opened(None, *values)
+    return CLOSED if own > agents else opened(None, *values)
+
+
+def _limited(
+    what: str, wanted: Callable[[Context], float | None], read: Callable[[tuple[str, ...]], float]
+) -> Rule:
+    """A bound as it is seen inside. Where it can't be seen, what the engine says counts."""
+
+    def rule(seen: Seen, at: Context) -> Verdict:
+        line, bound = at.effective.get(what), wanted(at)
+        if bound is None:
+            return opened(_NO_LIMIT)
+        if line is not None and line.enforced_by.startswith(NOT_ENFORCED):
+            return opened(f"{line.enforced_by}; `info` says so")
+        if seen.answer == "timeout":
+            return Verdict("unknown")
+        if not seen.values:
+            return CLOSED if line is not None else opened(None)
+        try:
+            value = read(seen.values)
+        except (ValueError, ZeroDivisionError, IndexError):
+            return opened(None, *seen.values)
+        return CLOSED if value <= bound * 1.01 else opened(None, *seen.values)
+
+    return rule
+
+
+def _cpus(values: tuple[str, ...]) -> float:
+    quota, period = values[0].split() if len(values) == 1 else values
+    if quota in ("max", "-1"):
+        return float("inf")
+    return int(quota) / int(period)
+
+
+def _number(values: tuple[str, ...]) -> float:
+    return float("inf") if values[0] in ("max", "unlimited") else int(values[0])
+
+
+def processes_of_user(seen: Seen, at: Context) -> Verdict:
+    """Counts only where no control group does."""
+    line = at.effective.get("pids")
+    if line is not None and "control group" in line.enforced_by:
+        return opened("the pids control group bounds them together", *seen.values)
+    return _limited("", lambda it: it.blueprint.limits.pids, _number)(seen, at)
+
+
+def core(seen: Seen, at: Context) -> Verdict:
+    """1 never starts a core dump handler; 0 does, if the machine has one that is a program."""
+    if seen.values == ("1",) or (seen.values == ("0",) and not at.host.core_handler):
+        return CLOSED
+    return opened(None, *seen.values) if seen.values else Verdict("unknown")
+
+
+def size(limit: str) -> Rule:
+    """A file system of its own, no larger than the limit; else its files are the disk's."""
+
+    def rule(seen: Seen, at: Context) -> Verdict:
+        if seen.answer in ("none", "ENOENT"):
+            return CLOSED if at.blueprint.limits.disk_bytes is not None else opened(None)
+        if seen.answer != "ok" or len(seen.values) != 2:
+            return Verdict("unknown")
+        bound = getattr(at.blueprint.limits, limit) + _ROUNDING
+        fits = seen.values[0].isdigit() and 0 < int(seen.values[0]) <= bound
+        return CLOSED if fits else opened(None, *seen.values)
+
+    return rule
+
+
+devices = judged(_devices)
+writable = judged(_writable)
+host_paths = judged(_host_paths)
+nodes = judged(_nodes)
+agent_line = judged(_agent_line, FILE)
+agent_descriptors = judged(_agent_descriptors, FILE)
+oom_order = judged(_oom_order)
+memory = _limited("memory", lambda it: it.blueprint.limits.memory_bytes, _number)
+pids = _limited("pids", lambda it: it.blueprint.limits.pids, _number)
+cpus = _limited("cpus", lambda it: it.blueprint.limits.cpus, _cpus)
+open_files = _limited("open files", lambda it: it.blueprint.limits.nofile, _number)

@@ -1,0 +1,232 @@
+"""The probe without a sandbox: both lists are the same, reports are hostile, judgements hold."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.errors import GuestProtocolError
+from agentkernel.guest.binary import agentd_path
+from agentkernel.kernel.probe.catalogue import CATALOGUE, FAMILIES, GROUPS
+from agentkernel.kernel.probe.findings import ProbeFinding
+from agentkernel.kernel.probe.judge import judge
+from agentkernel.kernel.probe.report import MAX_REPORT_BYTES, Seen, parse_report
+from agentkernel.kernel.probe.rules import HostFacts
+from agentkernel.kernel.spec import SandboxSpec, expand
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ("a.one", "a.two")
+ANSWERS = st.one_of(
+    st.sampled_from(["ok", "none", "timeout", "EPERM", "ENOSYS", "SIGSYS", "SIGSEGV", "EINVAL"]),
+    st.text(max_size=8),
+)
+
+
+def blueprint(**fields: object) -> Blueprint:
+    return expand(SandboxSpec(**fields), owned=True)  # type: ignore[arg-type]
+
+
+def line(name: str, answer: str = "ok", values: object = ()) -> bytes:
+    return json.dumps({"try": name, "answer": answer, "values": values}).encode() + b"\n"
+
+
+def findings(
+    answers: Mapping[str, Seen], *, user: str = "root", **fields: object
+) -> dict[str, ProbeFinding]:
+    """What is found if everything is refused but `answers`."""
+    made = blueprint(**fields)
+    report = {name: Seen("EPERM") for name in CATALOGUE} | dict(answers)
+    return {finding.name: finding for finding in judge({user: report}, made).findings}
+
+
+def test_both_sides_have_the_same_list() -> None:
+    said = subprocess.run(
+        [agentd_path(), "probe", "--list"], capture_output=True, text=True, timeout=20, check=True
+    )
+    names = said.stdout.split()
+    assert len(names) == len(set(names))
+    assert set(names) == CATALOGUE.keys()
+
+
+def test_the_catalogue_is_complete() -> None:
+    assert len(FAMILIES) == len(set(FAMILIES)) == 46
+    assert {name.partition(".")[0] for name in CATALOGUE} == GROUPS.keys()
+    assert all(entry.opens for entry in CATALOGUE.values())
+
+
+def test_a_good_report() -> None:
+    data = line("a.one", "errno 1") + line("a.two", "signal 31", ["x\x1b[31m", "y"])
+    report = parse_report(data, NAMES)
+    assert report == {"a.one": Seen("EPERM"), "a.two": Seen("SIGSYS", ("x?[31m", "y"))}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "ends too early"),
+        (line("a.one"), "a.two is missing"),
+        (line("a.one") + line("a.two") + line("a.one"), "a.one twice"),
+        (line("a.one") + line("a.two") + line("a.three"), "does not exist"),
+        (line("a.one", "fine") + line("a.two"), "no try gives"),
+        (line("a.one", "errno 99999") + line("a.two"), "no try gives"),
+        (line("a.one", "errno -1") + line("a.two"), "no try gives"),
+        (line("a.one", values="text") + line("a.two"), "none of a probe's"),
+        (line("a.one", values=[1]) + line("a.two"), "none of a probe's"),
+        (line("a.one", values=["x" * 10_000]) + line("a.two"), "none of a probe's"),
+        (b'{"try": "a.one", "answer": "ok", "values": [], "more": 1}\n', "none of a probe's"),
+        (b"\xff\xfe\n" + line("a.one"), "none of a probe's"),
+        (b"[" * 100_000 + b"\n", "none of a probe's"),
+        (b"{}\n", "none of a probe's"),
+        (b'"' + b"x" * 200_000 + b"\n", "too long"),
+        (b"\n" * (MAX_REPORT_BYTES + 1), "too long"),
+    ],
+)
+def test_bad_reports_are_refused(data: bytes, words: str) -> None:
+    with pytest.raises(GuestProtocolError, match=words):
+        parse_report(data, NAMES)
+
+
+@given(st.binary(max_size=2000))
+def test_no_bytes_do_anything_else(data: bytes) -> None:
+    with pytest.raises(GuestProtocolError):
+        parse_report(data, NAMES)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_no_answer_breaks_a_rule(data: st.DataObject) -> None:
+    """A guest can say anything: every rule has an answer, and none of them is a traceback."""
+    values = st.lists(st.text(max_size=12), max_size=3).map(tuple)
+    report = {name: Seen(data.draw(ANSWERS), data.draw(values)) for name in CATALOGUE}
+    result = judge({"root": report, "user": report}, blueprint(profile="restrictive"))
+    assert len(result.findings) == len(CATALOGUE)
+    assert result.fit is all(finding.expected for finding in result.findings)
+
+
+@pytest.mark.parametrize("answer", ["timeout", "SIGSEGV", "signal 40"])
+def test_what_is_not_answered_is_unknown_and_not_fit(answer: str) -> None:
+    for name in ("call.mount", "proc.kcore", "identity.uid_map", "mount.suid", "socket.vsock"):
+        finding = findings({name: Seen(answer)})[name]
+        assert (finding.state, finding.expected) == ("unknown", False), name
+
+
+def test_nothing_reported_is_not_fit() -> None:
+    assert judge({}, blueprint()).fit is False
+
+
+def test_profiles_mean_different_things_to_be_open() -> None:
+    opened = {"call.chroot": Seen("ok"), "call.ptrace": Seen("ok"), "call.modify_ldt": Seen("ok")}
+    expected = {
+        profile: [found[name].expected for name in opened]
+        for profile in ("permissive", "moderate", "restrictive")
+        for found in [findings(opened, profile=profile)]
+    }
+    assert expected == {
+        "permissive": [True, True, True],
+        "moderate": [True, True, False],
+        "restrictive": [False, False, False],
+    }
+    assert not findings(opened, user="user")["call.chroot"].expected, "of another user never"
+    reason = findings(opened)["call.chroot"].reason
+    assert reason == "by the profile: CAP_SYS_CHROOT in the guest's own user namespace"
+
+
+def test_nested_user_namespaces_are_open_if_asked_for() -> None:
+    opened = {"call.unshare_user": Seen("ok"), "call.unshare_mnt": Seen("ok")}
+    assert not findings(opened)["call.unshare_user"].expected
+    asked = findings(opened, nested_userns=True)
+    assert asked["call.unshare_user"].expected
+    assert not asked["call.unshare_mnt"].expected
+
+
+def test_capabilities_beyond_the_profile_are_named() -> None:
+    mine = findings({"identity.effective": Seen("ok", ("800404fb",))})["identity.effective"]
+    assert mine.expected and "CAP_CHOWN" in mine.detail
+    more = findings({"identity.effective": Seen("ok", ("802404fb",))})["identity.effective"]
+    assert (more.expected, more.detail) == (False, "CAP_SYS_ADMIN")
+    for mask in ("fffffffffffffffff", "-1", "x", ""):
+        found = findings({"identity.bounding": Seen("ok", (mask,))})["identity.bounding"]
+        assert not found.expected, mask
+
+
+def test_what_the_host_has_is_compared() -> None:
+    host = HostFacts(
+        uid=1000, namespaces={"pid": "pid:[1]"}, boot_id="b", hostname="h", uid_map="0 1000 1\n"
+    )
+    report = {name: Seen("EPERM") for name in CATALOGUE} | {
+        "namespace.pid": Seen("ok", ("pid:[1]",)),
+        "machine.boot_id": Seen("ok", ("b",)),
+        "machine.hostname": Seen("ok", ("h",)),
+        "identity.uid_map": Seen("ok", ("0 0 1",)),
+    }
+    ids = EffectiveLine("ids", "one: uid 1000", "user namespace")
+    made = blueprint()
+    result = judge({"root": report}, made, effective=[ids], host=host)
+    found = {finding.name: finding for finding in result.findings}
+    for name in ("namespace.pid", "machine.boot_id", "machine.hostname"):
+        assert (found[name].state, found[name].expected) == ("open", False), name
+    assert found["identity.uid_map"].reason == "by its ids: one: uid 1000"
+    root = HostFacts(uid=0, uid_map="0 0 65536\n")
+    worse = judge({"root": report}, made, host=root).findings
+    assert next(f for f in worse if f.name == "identity.uid_map").reason is None
+
+
+def test_a_default_that_is_not_enforced_is_open_and_said() -> None:
+    line = EffectiveLine("memory", "4 GiB", "not enforced: no control group")
+    report = {name: Seen("EPERM") for name in CATALOGUE} | {"limit.memory": Seen("none")}
+
+    def memory(*effective: EffectiveLine) -> ProbeFinding:
+        result = judge({"root": report}, blueprint(), effective=effective)
+        return next(f for f in result.findings if f.name == "limit.memory")
+
+    said = memory(line)
+    assert (said.state, said.expected) == ("open", True)
+    assert said.reason == "not enforced: no control group; `info` says so"
+    assert memory(EffectiveLine("memory", "4 GiB", "control group")).state == "closed"
+    assert not memory().expected, "nobody says anything of it"
+
+
+def test_the_worst_of_all_users_counts() -> None:
+    good = {name: Seen("EPERM") for name in CATALOGUE}
+    bad = good | {"call.bpf": Seen("ok")}
+    result = judge({"root": good, "user": bad}, blueprint())
+    finding = next(f for f in result.findings if f.name == "call.bpf")
+    assert (finding.expected, finding.answers) == (False, {"root": "EPERM", "user": "ok"})
+    assert not result.fit
+
+
+def test_the_page_has_every_try() -> None:
+    page = (ROOT / "docs/reference/probe.md").read_text()
+    table = page.partition("## Tries")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z0-9_.]+)` \| (.+) \|$", table, re.MULTILINE)
+    assert dict(rows) == {entry.name: entry.opens for entry in CATALOGUE.values()}
+    assert f"{len(CATALOGUE)} tries" in (ROOT / "docs/concepts/isolation.md").read_text()
+
+
+def test_paths_of_the_machine_in_the_mount_table() -> None:
+    def found(*values: str) -> ProbeFinding:
+        return findings({"mount.host_paths": Seen("ok", values)})["mount.host_paths"]
+
+    assert found("/opt/tools ext4 /opt/tools /dev/vda rw").expected, "a toolchain's own path"
+    for value in (
+        "/ ext4 /home/me/rootfs /dev/vda rw",
+        "/ ext4 / /dev/vda rw",
+        "/ overlay / overlay rw,lowerdir=/home/me",
+    ):
+        assert not found(value).expected, value
+    assert not found("").expected and not found("a b c d e f").expected
+
+
+@pytest.mark.parametrize(
+    ("values", "state"), [(("200", "0"), "closed"), (("0", "0"), "open"), (("x",), "open")]
+)
+def test_agentd_is_the_last_the_oom_killer_takes(values: tuple[str, ...], state: str) -> None:
+    assert findings({"limit.oom_order": Seen("ok", values)})["limit.oom_order"].state == state
