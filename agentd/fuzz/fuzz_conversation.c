@@ -1,4 +1,4 @@
-/* sources: conn.c frames.c handshake.c msgpack.c msgpack_encode.c request.c ops.c process_ops.c process.c process_table.c files.c file_request.c streams.c flow.c spool.c relay.c loop.c util.c sha256.c user.c */
+/* sources: conn.c frames.c handshake.c msgpack.c msgpack_encode.c request.c ops.c process_ops.c process.c process_table.c files.c file_request.c streams.c flow.c spool.c relay.c loop.c util.c sha256.c usage.c user.c */
 /* agentd as a whole, in conversation: the input is a list of steps, each something that the host, a
  * process, a file worker, a port or the clock does. agentd's own loop runs between them; when they
  * are used up everybody leaves, and then nothing may be left: no process, no descriptor, no memory.
@@ -276,6 +276,7 @@ void tree_kill_start(struct tree_kill *k) {
 }
 void tree_kill_stop(struct tree_kill *k) { k->active = false; }
 size_t tree_count(void) { return CHILDREN; }
+int tree_proc(void) { return -1; } /* no processes to look at */
 
 const char *stage_name(enum stage stage) {
     promise(stage >= STAGE_USER && stage <= STAGE_EXEC);
@@ -484,7 +485,7 @@ static void report(struct child *c, struct taker *t) {
     r.status = kind;
     r.err = ENOENT;
     r.stage = STAGE_EXEC;
-    r.cpu_us = kind;
+    r.usage.cpu_us = kind;
     c->started = true;
     (void)!write(c->report, &r, sizeof(r));
 }

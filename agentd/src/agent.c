@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "agent.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,6 +24,9 @@
 /* After SIGKILL to all, so long for the kernel to end them; and for the last frame to leave. */
 #define GONE_MS 2000
 #define LAST_WORDS_MS 1000
+
+#define LISTEN_FD 3
+#define BOOT_FD 4
 
 static struct timer no_host;
 static struct timer ending_timer;
@@ -84,9 +88,20 @@ static void settle(void) {
         end_sandbox();
 }
 
+/* Where an engine lets in no descriptors but stdio, the configuration is there. */
+static void read_configuration(void) {
+    if (fcntl(BOOT_FD, F_GETFD) >= 0) {
+        boot_read(BOOT_FD);
+        return;
+    }
+    boot_read(STDIN_FILENO);
+    if (open("/dev/null", O_RDWR) != STDIN_FILENO)
+        die("/dev/null");
+}
+
 void agent_main(void) {
     guard_first();
-    boot_read();
+    read_configuration();
     guard_capabilities(boot.caps);
     spool_set_budget(boot.spool_max);
     loop_init();
@@ -94,7 +109,7 @@ void agent_main(void) {
     ending_timer.fn = on_ending;
     process_init();
     conn_init();
-    handshake_init();
+    handshake_init(LISTEN_FD);
     if (boot.ephemeral)
         timer_set(&no_host, now_ms() + (int64_t)boot.connect_ms);
     loop_run(settle);

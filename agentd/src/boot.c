@@ -65,8 +65,7 @@ static void take_seccomp(const struct mp_value *map) {
     boot.seccomp_count = n / SYS_SOCK_FILTER_SIZE;
 }
 
-void boot_read(void) {
-    int fd = fcntl(4, F_GETFD) < 0 ? 0 : 4;
+void boot_read(int fd) {
     struct buf b = {0};
     struct mp_tree tree;
     uint64_t uid;
@@ -74,8 +73,6 @@ void boot_read(void) {
 
     read_to_end(fd, &b);
     close(fd);
-    if (fd == 0 && open("/dev/null", O_RDWR) != 0)
-        die("/dev/null");
     if (mp_parse(&tree, b.data, b.len) != NULL || tree.root->type != MP_MAP)
         die_plain("boot configuration: not a map");
     boot = (struct boot){

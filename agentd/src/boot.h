@@ -29,8 +29,7 @@ struct boot {
 
 extern struct boot boot;
 
-/* Reads the configuration to its end, from descriptor 4 or, where an engine lets in no descriptors
- * but stdio, from stdin; either is closed. Ends the process when there is none. */
-void boot_read(void);
+/* Reads the configuration from `fd` to its end and closes it. Ends the process when there is none. */
+void boot_read(int fd);
 
 #endif

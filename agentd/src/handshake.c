@@ -242,8 +242,8 @@ static int listen_at(const char *path) {
     return fd;
 }
 
-void handshake_init(void) {
-    int listen_fd = boot.listen ? listen_at(boot.listen) : 3;
+void handshake_init(int inherited) {
+    int listen_fd = boot.listen ? listen_at(boot.listen) : inherited;
 
     listener = (struct watch){.fd = listen_fd, .fn = on_listener};
     listen_again.fn = on_listen_again;
