@@ -11,11 +11,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/timex.h>
-#include <sys/uio.h>
 #include <termios.h>
 #include <unistd.h>
 

@@ -3,16 +3,14 @@
 #include "probe.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#include "util.h"
 
 enum { NO_NOSUID, NO_NODEV, WRITABLE, HOST_PATHS };
 

@@ -2,15 +2,12 @@
 #define _GNU_SOURCE
 #include "probe.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <unistd.h>
-
-#include "util.h"
 
 /* The first of the files that are there: PATH holds them with a space between. */
 static void try_group_file(struct probe_answer *answer, const struct probe_try *self) {
