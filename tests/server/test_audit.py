@@ -109,17 +109,18 @@ def test_what_was_refused(daemon: Daemon, sandbox: str) -> None:
 
 
 def test_starting_and_ending(own_daemon: Daemon) -> None:
+    earlier = sum(line.action == "kernel.start" for line in lines(own_daemon))
     own_daemon.request("POST", "/v1/shutdown")
     assert own_daemon.wait() == 0
-    first = [(line.action, line.actor.door) for line in lines(own_daemon) if line.actor]
-    assert first == [
+    last = [(line.action, line.actor.door) for line in lines(own_daemon) if line.actor][-3:]
+    assert last == [
         ("kernel.start", "daemon"), ("kernel.stop_asked", "socket"), ("kernel.stop", "daemon"),
     ]  # fmt: skip
     own_daemon.start()
     own_daemon.kill()
     own_daemon.start()
     started = [line for line in lines(own_daemon) if line.action == "kernel.start"]
-    assert [line.args["after_crash"] for line in started] == [False, False, True]
+    assert [line.args["after_crash"] for line in started[earlier:]] == [False, True]
     assert verify(log_of(own_daemon)).ok
 
 
