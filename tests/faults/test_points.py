@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -157,3 +158,22 @@ def _need(case: Case) -> None:
             pytest.skip("runc is not installed")
         if os.getuid():
             pytest.skip("runc needs an id 0 inside, which not every user can give")
+
+
+@pytest.mark.parametrize("point", ["create.row", "launch.ids", "launch.groups", "launch.launched"])
+async def test_no_descriptor_is_left_from_there_on(point: str, world: World) -> None:
+    """Not for tidying up either: what could not be undone is known, and can be once there are."""
+    id = new_id()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with world.kernel() as kernel:
+        arm(point, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard)))
+        try:
+            with pytest.raises(ResourceExhaustedError):
+                await OPERATIONS["create"].do(kernel, id)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        rows = {row.id for row in (await kernel.list()).records}
+        if id in rows:
+            await kernel.remove(id)
+        await world.check(kernel, set())
+        assert await world.remains(id) == []

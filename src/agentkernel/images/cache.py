@@ -179,7 +179,11 @@ def _temporary(directory: str) -> tuple[str, int]:
     while True:
         path = os.path.join(directory, f"{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}")
         os.mkdir(path, 0o755)
-        fd = _lock(path)
+        try:
+            fd = _lock(path)
+        except BaseException:
+            os.rmdir(path)
+            raise
         if fd is None:  # a cleaner saw it before it was ours
             continue
         try:
@@ -194,9 +198,12 @@ def _temporary(directory: str) -> tuple[str, int]:
 
 
 def _lock(path: str) -> int | None:
+    """None: somebody else has it, or it is gone. Raises OSError where nothing can be opened."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
