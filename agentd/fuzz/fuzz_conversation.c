@@ -311,6 +311,9 @@ static void send_frame(size_t peer, uint32_t stream, uint8_t type, const void *p
     send_bytes(peer, b.data, b.len);
 }
 
+/* A read that ended inside a frame: where the next one begins is not known any more. */
+static bool cut[PEERS];
+
 static void connect_peer(size_t peer) {
     int fds[2], small = 1;
     uint64_t one = 1;
@@ -324,6 +327,7 @@ static void connect_peer(size_t peer) {
     waiting[waiting_count++] = fds[0];
     peers[peer] = fds[1];
     next_stream[peer] = 1;
+    cut[peer] = false;
     (void)!write(listen_event, &one, sizeof(one));
 }
 
@@ -363,8 +367,8 @@ static void read_peer(size_t peer) {
     while (have < sizeof(bytes) &&
            (n = recv(peers[peer], bytes + have, sizeof(bytes) - have, MSG_DONTWAIT)) > 0)
         have += (size_t)n;
-    /* Only from a frame's beginning on can anything be said; a read that was cut is not one. */
-    while (!small_buffers && have - at >= FRAME_HEADER) {
+    /* Only from a frame's beginning on can anything be said. */
+    while (!small_buffers && !cut[peer] && have - at >= FRAME_HEADER) {
         uint32_t length = get_le32(bytes + at);
         uint8_t type = bytes[at + 8];
         struct mp_tree tree;
@@ -380,6 +384,7 @@ static void read_peer(size_t peer) {
         }
         at += 4 + (size_t)length;
     }
+    cut[peer] |= at < have;
 }
 
 static const char *const ops_by_number[] = {
@@ -660,6 +665,8 @@ static void leave_children(void) {
 
 /* One thing a turn; false when nothing is left to do. */
 static bool leave(int turn) {
+    /* What a host had sent before it left may still begin a process. */
+    leave_children();
     switch (turn) {
     case 0:
         fork_fails = connect_fails = small_buffers = false;
@@ -667,7 +674,6 @@ static bool leave(int turn) {
             close_it(&peers[i]);
         for (size_t i = 0; i < PORTS; i++)
             close_it(&ports[i]);
-        leave_children();
         return true;
     case 4:
         if (orphan_kill)
@@ -743,10 +749,12 @@ static void converse(const uint8_t *data, size_t size) {
     }
     leaving = false;
     steps = turns = 0;
-    /* A sandbox that has ended by itself is begun again, so that its end can be looked at. */
-    while (!world_runs(body, NULL) && !(leaving && turns > 20)) {
-        promise(world_status == 0);
+    /* A sandbox that has ended by itself is begun again, so that its end can be looked at: also one
+     * that ended while everybody was leaving, who then leave once more. */
+    for (int lives = 0; !world_runs(body, NULL) && !(leaving && turns > 20); lives++) {
+        promise(world_status == 0 && lives < 4);
         leaving = true;
+        turns = 0;
         ending = ending_killed = false;
         ending_stream = 0;
         timer_stop(&ending_timer);
