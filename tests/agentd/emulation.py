@@ -33,6 +33,7 @@ SKIPPED = {
     "test_seccomp_filter": _SECCOMP,
     "test_a_filter_that_kills_is_an_honest_end": _SECCOMP,
     "test_a_broken_filter_is_told": _SECCOMP,
+    "test_fork_bomb[2000]": "emulated: each of 2000 processes would be a qemu",
     "test_at_most_4096_records": "emulated: 4096 forks of qemu take longer than a test may",
     "test_timeout_kills_the_whole_tree[double fork]": _REAPER,
     "test_timeout_kills_the_whole_tree[orphans, one stopped]": _REAPER,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentkernel.client import results, wire
-from agentkernel.errors import AgentKernelError, DaemonError
+from agentkernel.errors import AgentKernelError, DaemonError, GuestFileError
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "-1", "²", "1_0", ""])
@@ -46,3 +46,9 @@ def test_results_that_are_none(body: Any) -> None:
     for kind in (results.CommandResult, results.SandboxInfo, results.JobInfo, results.Entry):
         with pytest.raises(DaemonError):
             kind.of(body)
+
+
+@pytest.mark.parametrize("details", [{"errno_name": [None]}, {"path": {}}, {"errno_name": 1}])
+def test_problems_with_details_of_another_kind(details: Any) -> None:
+    error = wire.error_of({"code": "file_error", "details": details})
+    assert isinstance(error, GuestFileError) and error.errno is None

@@ -7,9 +7,11 @@ one line in one of the lists of targets.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
+import hypothesis
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
@@ -28,9 +30,12 @@ TARGETS = [
 def test_a_value_or_a_typed_error(one: target.Target) -> None:
     seconds = target.seconds_each(len(TARGETS))
     deadline = time.monotonic() + seconds
-    try_inputs = target.test_of(one)
+    chosen = os.environ.get("AGENTKERNEL_FUZZ_SEED")
     before = target.executions
-    while True:
+    for turn in itertools.count():
+        try_inputs = target.test_of(one)
+        if chosen:
+            try_inputs = hypothesis.seed(int(chosen) + turn)(try_inputs)
         try_inputs()
         if time.monotonic() >= deadline:
             break

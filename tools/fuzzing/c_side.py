@@ -104,13 +104,23 @@ def _keep(place: Arena, result: Result) -> None:
         result.kept += 1
 
 
-def run(target: Target, seconds: float, *, keep: bool, seeds: Sequence[bytes] = ()) -> Result:
-    """Fuzz for a time, from the kept inputs (and `seeds`) on."""
+def run(
+    target: Target,
+    seconds: float,
+    *,
+    keep: bool,
+    seeds: Sequence[bytes] = (),
+    luck: int | None = None,
+) -> Result:
+    """Fuzz for a time, from the kept inputs (and `seeds`) on; with `luck` as chance would have it
+    again."""
     result = Result(target.name, "libFuzzer, ASan, UBSan", seconds=seconds)
     with arena(target) as place:
         for number, seed in enumerate(seeds):
             (place.work / "corpus" / f"seed-{number}").write_bytes(seed)
         arguments = [f"-max_total_time={max(1, int(seconds))}", *_options(target)]
+        if luck is not None:
+            arguments.append(f"-seed={luck}")
         done = _run(place, [*arguments, "/work/new", "/work/corpus"], seconds, result)
         if done is None:
             return result

@@ -19,7 +19,7 @@ def _interpreter() -> str:
     return str(own) if own.exists() else sys.executable
 
 
-def run(seconds: float) -> Result:
+def run(seconds: float, *, seed: int | None = None) -> Result:
     """All of tests/fuzz; with 0 seconds as short as in a normal run of the tests."""
     result = Result("python", "hypothesis", seconds=seconds)
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -30,6 +30,7 @@ def run(seconds: float) -> Result:
         "PYTHONPATH": str(ROOT / "src"),
         "AGENTKERNEL_FUZZ_SECONDS": f"{seconds:g}",
         "AGENTKERNEL_FUZZ_COUNTS": str(counts),
+        "AGENTKERNEL_FUZZ_SEED": "" if seed is None else str(seed),
     }
     command = [_interpreter(), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command.append("tests/fuzz/test_parsers.py")

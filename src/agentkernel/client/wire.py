@@ -171,6 +171,9 @@ def error_of(problem: Mapping[str, Any]) -> AgentKernelError:
     known = dict(details) if isinstance(details, dict) else {}
     for reserved in ("self", "message", "hint", "result"):
         known.pop(reserved, None)
+    for text in ("errno_name", "path"):
+        if not isinstance(known.get(text, ""), str):
+            known.pop(text)
     kind = next((kind for kind in all_error_types() if kind.code == code), None)
     if kind is None:
         kind, known["code"] = AgentKernelError, code

@@ -169,8 +169,9 @@ def _mounts_below(root: str, directories: list[str], notes: list[str]) -> list[s
     An overlay shows its lower without what is mounted below it, so each needs one of its own.
     """
     try:
-        with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as lines:
-            points = {line.split(" ", 5)[4] for line in lines}
+        # A carriage return may be part of a name; what ends a line is escaped in names.
+        with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
+            points = {fields[4] for line in lines if len(fields := line.split(" ", 5)) > 4}
     except OSError:
         return []
     found = []

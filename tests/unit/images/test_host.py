@@ -187,10 +187,11 @@ def test_mount_points_are_read_as_the_kernel_writes_them(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (machine / "usr/é b\\c").mkdir()
-    points = (r"/usr/é\040b\134c", r"/usr/odd\\", r"/usr/\400")
+    (machine / "usr/a\rb").mkdir()
+    points = (r"/usr/é\040b\134c", r"/usr/odd\\", r"/usr/\400", "/usr/a\rb")
     lines = [f"1 1 8:1 / {machine}{point} rw - ext4 /dev/x rw" for point in points]
     monkeypatch.setattr(host, "MOUNTINFO", str(put(tmp_path, "mountinfo", "\n".join(lines))))
-    assert host._mounts_below(str(machine), ["usr"], []) == ["/usr/é b\\c"]
+    assert host._mounts_below(str(machine), ["usr"], []) == ["/usr/a\rb", "/usr/é b\\c"]
 
 
 def test_a_link_out_of_the_machine_is_no_system_directory(
