@@ -284,7 +284,10 @@ def test_probe(daemon: Daemon) -> None:
     assert {"name", "group", "opens", "state", "expected", "reason", "detail", "answers"} == set(
         body["findings"][0]
     )
-    lines, _ = newest(daemon.state_dir / "audit", lambda entry: entry.action == "sandbox.probe")
+    lines, _ = newest(
+        daemon.state_dir / "audit",
+        lambda entry: entry.action == "sandbox.probe" and entry.sandbox is not None,
+    )
     assert [line.entry.sandbox for line in lines] == [made["id"]] * 2, "its beginning and its end"
     status, problem = daemon.request("POST", "/v1/sandboxes/probed/probe", {"more": 1})
     assert (status, problem["code"]) == (400, "invalid_input")

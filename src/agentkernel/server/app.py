@@ -25,8 +25,10 @@ from agentkernel.errors import (
     PolicyDeniedError,
     ResourceExhaustedError,
 )
-from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
+from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.bounds import Bounds
+from agentkernel.server.callers import Caller, caller_of, on_the_socket
+from agentkernel.server.callers import Scope as Needed
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -114,11 +116,12 @@ def service_of(connection: HTTPConnection) -> Service:
     return service
 
 
-def route(method: str, path: str, handler: Handler) -> Route:
+def route(method: str, path: str, handler: Handler, *, needs: Needed) -> Route:
     """A route whose every failure is an answer."""
 
     async def endpoint(request: Request) -> Response:
         try:
+            caller_of(request).check(needs)
             return await handler(request)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
@@ -139,9 +142,9 @@ def build_app(service: Service) -> ASGIApp:
     )
 
     routes: list[BaseRoute] = [
-        route("GET", "/v1/version", _version),
-        route("GET", "/v1/status", _status),
-        route("POST", "/v1/shutdown", _shutdown),
+        route("GET", "/v1/version", _version, needs="read"),
+        route("GET", "/v1/status", _status, needs="read"),
+        route("POST", "/v1/shutdown", _shutdown, needs="admin"),
         *routes_sandboxes.ROUTES,
         *routes_exec.ROUTES,
         *routes_jobs.ROUTES,
@@ -165,7 +168,13 @@ class _Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return
-        with acting(_actor(scope)):
+        try:
+            caller = on_the_socket(scope)
+        except AgentKernelError as exc:
+            await _refuse(exc, scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        with acting(_actor(scope, caller)):
             if any(name == b"origin" for name, _ in scope["headers"]):
                 error = PolicyDeniedError("requests of web pages are not served")
                 self._service.kernel.trail.note(
@@ -179,13 +188,13 @@ class _Door:
                 await self._app(scope, receive, send)
 
 
-def _actor(scope: Scope) -> Actor:
+def _actor(scope: Scope, caller: Caller) -> Actor:
     """Who is at the other end. What it calls itself is its own word."""
     peer = scope.get("state", {}).get("peer")
     client = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
     return Actor(
         door="socket",
-        owner=LOCAL_OWNER,
+        owner=caller.owner,
         uid=peer.uid if peer else None,
         pid=peer.pid if peer else None,
         client=None if client is None else client[:64].decode("latin-1"),

@@ -13,9 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError, NotFoundError
-from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.store import EventRecord
 from agentkernel.server.app import Service, route, service_of
+from agentkernel.server.callers import caller_of
 from agentkernel.server.problems import encode, ending, problem, read_query
 
 _PAGE: Final = 200
@@ -30,9 +30,12 @@ class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def _events(request: Request) -> Response:
     service = service_of(request)
     query = read_query(request, _Query)
-    filters: dict[str, Any] = {"limit": _PAGE}
+    caller = caller_of(request)
+    owner = caller.owner
+    seen = None if "admin" in caller.scopes else owner
+    filters: dict[str, Any] = {"limit": _PAGE, "owner": seen}
     if query.sandbox is not None:
-        filters["sandbox_id"] = await _sandbox_id(service, query.sandbox)
+        filters["sandbox_id"] = await _sandbox_id(service, query.sandbox, owner)
     after = _last_seen(request, query.after)
     newest = (await service.kernel.events(0, limit=1)).newest
     if after is None:
@@ -46,10 +49,10 @@ async def _events(request: Request) -> Response:
     )
 
 
-async def _sandbox_id(service: Service, id: str) -> str:
+async def _sandbox_id(service: Service, id: str, owner: str) -> str:
     """Events outlive their sandbox: an id that is not known any more still has some."""
     try:
-        return (await service.kernel.get(id, owner=LOCAL_OWNER)).id
+        return (await service.kernel.get(id, owner=owner)).id
     except NotFoundError:
         return id
 
@@ -118,4 +121,4 @@ def _event(record: EventRecord) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, record.kind.encode(), encode(body))
 
 
-ROUTES: list[BaseRoute] = [route("GET", "/v1/events", _events)]
+ROUTES: list[BaseRoute] = [route("GET", "/v1/events", _events, needs="read")]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from agentkernel.backends.base import Progress
@@ -16,10 +16,11 @@ from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.insight import Known
-from agentkernel.kernel.kernel import LOCAL_OWNER, Kernel
+from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.server.app import Service, route, service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream, result_body
+from agentkernel.server.callers import owner_of, permitted
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response, read_body
 from agentkernel.server.streams import Frames, first_message, websocket
 
@@ -31,7 +32,7 @@ async def _exec(request: Request) -> Response:
         request.path_params["id"],
         body.words(),
         body.options(),
-        owner=LOCAL_OWNER,
+        owner=owner_of(request),
         stdin=body.input(),
         output_bytes=body.output_bytes,
     )
@@ -40,13 +41,13 @@ async def _exec(request: Request) -> Response:
 
 async def _run(request: Request) -> Response:
     service = service_of(request)
-    body = await read_body(request, Run, most=MAX_INPUT_JSON_BYTES)
-    words, data = body.words(), body.input()
+    body = permitted(request, await read_body(request, Run, most=MAX_INPUT_JSON_BYTES))
+    words, data, owner = body.words(), body.input(), owner_of(request)
 
     async def work() -> ExecResult:
         id = new_id()
         async with _removing(service, id):
-            await _make(service.kernel, id, body, body.ttl_seconds, None)
+            await _make(service.kernel, id, owner, body, body.ttl_seconds, None)
             return await service.kernel.run(
                 id, words, body.options(), stdin=data, output_bytes=body.output_bytes
             )
@@ -56,7 +57,7 @@ async def _run(request: Request) -> Response:
 
 async def _exec_stream(socket: WebSocket, frames: Frames) -> None:
     command = await first_message(socket, Command)
-    await _stream(service_of(socket), frames, socket.path_params["id"], command)
+    await _stream(socket, frames, socket.path_params["id"], command)
 
 
 async def _run_stream(socket: WebSocket, frames: Frames) -> None:
@@ -64,34 +65,42 @@ async def _run_stream(socket: WebSocket, frames: Frames) -> None:
     body = await first_message(socket, RunStream)
     body.command.words()  # wrong words need no sandbox
 
-    kernel, id = service.kernel, new_id()
+    spec = permitted(socket, body.spec)
+    kernel, id, owner = service.kernel, new_id(), owner_of(socket)
     async with _removing(service, id):
         await frames.prepare(
-            lambda progress: _make(kernel, id, body.spec, body.ttl_seconds, progress)
+            lambda progress: _make(kernel, id, owner, spec, body.ttl_seconds, progress)
         )
-        for sentence in Known.of(await kernel.get(id, owner=LOCAL_OWNER)).notices:
+        for sentence in Known.of(await kernel.get(id, owner=owner)).notices:
             await frames.notice(sentence)
-        await _stream(service, frames, id, body.command)
+        await _stream(socket, frames, id, body.command)
 
 
-async def _stream(service: Service, frames: Frames, id: str, command: Command) -> None:
-    kernel, options = service.kernel, command.options()
-    async with kernel.exec(id, command.words(), options, owner=LOCAL_OWNER) as process:
+async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
+    kernel, options, owner = service_of(socket).kernel, command.options(), owner_of(socket)
+    async with kernel.exec(id, command.words(), options, owner=owner) as process:
         await frames.carry(
             process,
             stdin=options.stdin or options.pty is not None,
             output_bytes=command.output_bytes,
         )
-        status = await kernel.judge(id, process.status, owner=LOCAL_OWNER)
+        status = await kernel.judge(id, process.status, owner=owner)
     await frames.exit(status)
 
 
 async def _make(
-    kernel: Kernel, id: str, spec: SandboxSpec, ttl: float | None, progress: Progress | None
+    kernel: Kernel,
+    id: str,
+    owner: str,
+    spec: SandboxSpec,
+    ttl: float | None,
+    progress: Progress | None,
 ) -> None:
     """A sandbox of one command: whatever becomes of us, it does not outlive us."""
     ephemeral = msgspec.structs.replace(spec, ephemeral=True)
-    await kernel.create(ephemeral, id=id, owned=True, ttl_seconds=ttl, progress=progress)
+    await kernel.create(
+        ephemeral, id=id, owner=owner, owned=True, ttl_seconds=ttl, progress=progress
+    )
 
 
 @contextlib.asynccontextmanager
@@ -109,8 +118,8 @@ async def _remove(kernel: Kernel, id: str) -> None:
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes/{id}/exec", _exec),
-    route("POST", "/v1/run", _run),
-    WebSocketRoute("/v1/sandboxes/{id}/exec/stream", websocket(_exec_stream)),
-    WebSocketRoute("/v1/run/stream", websocket(_run_stream)),
+    route("POST", "/v1/sandboxes/{id}/exec", _exec, needs="exec"),
+    route("POST", "/v1/run", _run, needs="exec"),
+    websocket("/v1/sandboxes/{id}/exec/stream", _exec_stream, needs="exec"),
+    websocket("/v1/run/stream", _run_stream, needs="exec"),
 ]

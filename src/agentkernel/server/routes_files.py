@@ -15,9 +15,9 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import GuestProtocolError, InvalidInputError
 from agentkernel.guest.files import GuestFiles
-from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.server.app import route, service_of
 from agentkernel.server.bodies import MakeDirectory, Move, entry_body, octal
+from agentkernel.server.callers import owner_of
 from agentkernel.server.content import Content, transfer_time, uploaded
 from agentkernel.server.problems import RequestError, json_response, read_body, read_query
 
@@ -54,7 +54,7 @@ class _Look(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def files_of(request: Request, user: str | None) -> AbstractAsyncContextManager[GuestFiles]:
     """The files of the request's sandbox, with the rights of `user`."""
     kernel = service_of(request).kernel
-    return kernel.files(request.path_params["id"], owner=LOCAL_OWNER, user=user)
+    return kernel.files(request.path_params["id"], owner=owner_of(request), user=user)
 
 
 async def _read(request: Request) -> Response:
@@ -156,11 +156,11 @@ async def _move(request: Request) -> Response:
 
 
 ROUTES: list[BaseRoute] = [
-    route("GET", "/v1/sandboxes/{id}/files", _read),
-    route("PUT", "/v1/sandboxes/{id}/files", _write),
-    route("DELETE", "/v1/sandboxes/{id}/files", _remove),
-    route("GET", "/v1/sandboxes/{id}/stat", _stat),
-    route("GET", "/v1/sandboxes/{id}/list", _list),
-    route("POST", "/v1/sandboxes/{id}/mkdir", _mkdir),
-    route("POST", "/v1/sandboxes/{id}/move", _move),
+    route("GET", "/v1/sandboxes/{id}/files", _read, needs="read"),
+    route("PUT", "/v1/sandboxes/{id}/files", _write, needs="exec"),
+    route("DELETE", "/v1/sandboxes/{id}/files", _remove, needs="exec"),
+    route("GET", "/v1/sandboxes/{id}/stat", _stat, needs="read"),
+    route("GET", "/v1/sandboxes/{id}/list", _list, needs="read"),
+    route("POST", "/v1/sandboxes/{id}/mkdir", _mkdir, needs="exec"),
+    route("POST", "/v1/sandboxes/{id}/move", _move, needs="exec"),
 ]

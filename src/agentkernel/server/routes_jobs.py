@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.guest.protocol import Channel
-from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.server.app import route, service_of
 from agentkernel.server.bodies import Command, Signal, job_body
+from agentkernel.server.callers import owner_of
 from agentkernel.server.problems import json_response, read_body, read_query
 from agentkernel.server.streams import Frames, websocket
 
@@ -36,18 +36,20 @@ async def _start(request: Request) -> Response:
         request.path_params["id"],
         body.words(),
         msgspec.structs.replace(body.options(), output_bytes=body.output_bytes),
-        owner=LOCAL_OWNER,
+        owner=owner_of(request),
     )
     return json_response(job_body(job), 201)
 
 
 async def _list(request: Request) -> Response:
-    jobs = await service_of(request).kernel.jobs.list(request.path_params["id"], owner=LOCAL_OWNER)
+    kernel, id = service_of(request).kernel, request.path_params["id"]
+    jobs = await kernel.jobs.list(id, owner=owner_of(request))
     return json_response({"jobs": [job_body(job) for job in jobs]})
 
 
 async def _show(request: Request) -> Response:
-    job = await service_of(request).kernel.jobs.get(request.path_params["job"], owner=LOCAL_OWNER)
+    kernel, id = service_of(request).kernel, request.path_params["job"]
+    job = await kernel.jobs.get(id, owner=owner_of(request))
     return json_response(job_body(job))
 
 
@@ -57,20 +59,21 @@ async def _signal(request: Request) -> Response:
     if (body.signal is None) == (not body.kill):
         raise InvalidInputError("there is either signal or kill")
     if body.signal is not None:
-        await jobs.signal(id, body.signal, owner=LOCAL_OWNER)
+        await jobs.signal(id, body.signal, owner=owner_of(request))
     else:
-        await jobs.kill(id, owner=LOCAL_OWNER)
+        await jobs.kill(id, owner=owner_of(request))
     return Response(status_code=204)
 
 
 async def _attach(socket: WebSocket, frames: Frames) -> None:
     kernel, id = service_of(socket).kernel, socket.path_params["job"]
     query = read_query(socket, _Attach)
-    job = await kernel.jobs.get(id, owner=LOCAL_OWNER)
-    written = None if query.follow else await kernel.jobs.written(id, owner=LOCAL_OWNER)
+    owner = owner_of(socket)
+    job = await kernel.jobs.get(id, owner=owner)
+    written = None if query.follow else await kernel.jobs.written(id, owner=owner)
     async with kernel.jobs.attach(
         id,
-        owner=LOCAL_OWNER,
+        owner=owner,
         stdout_offset=query.stdout_offset,
         stderr_offset=query.stderr_offset,
     ) as process:
@@ -87,9 +90,9 @@ async def _attach(socket: WebSocket, frames: Frames) -> None:
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes/{id}/jobs", _start),
-    route("GET", "/v1/sandboxes/{id}/jobs", _list),
-    route("GET", "/v1/jobs/{job}", _show),
-    route("POST", "/v1/jobs/{job}/signal", _signal),
-    WebSocketRoute("/v1/jobs/{job}/attach", websocket(_attach)),
+    route("POST", "/v1/sandboxes/{id}/jobs", _start, needs="exec"),
+    route("GET", "/v1/sandboxes/{id}/jobs", _list, needs="read"),
+    route("GET", "/v1/jobs/{job}", _show, needs="read"),
+    route("POST", "/v1/jobs/{job}/signal", _signal, needs="exec"),
+    websocket("/v1/jobs/{job}/attach", _attach, needs="exec"),
 ]

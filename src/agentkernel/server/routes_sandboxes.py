@@ -13,10 +13,10 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
-from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.store import Idempotency
 from agentkernel.server.app import route, service_of
 from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop, sandbox_body
+from agentkernel.server.callers import owner_of, permitted
 from agentkernel.server.problems import json_response, read_body, read_query
 
 
@@ -29,12 +29,12 @@ class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _create(request: Request) -> Response:
     service = service_of(request)
-    body = await read_body(request, NewSandbox)
+    body = permitted(request, await read_body(request, NewSandbox))
     id = new_id()
     record = await service.kernel.create(
         body,
         name=body.name,
-        owner=LOCAL_OWNER,
+        owner=owner_of(request),
         labels=body.labels,
         ttl_seconds=body.ttl_seconds,
         idle_seconds=body.idle_seconds,
@@ -67,7 +67,11 @@ async def _list(request: Request) -> Response:
             raise InvalidInputError(f"{entry!r} is not a label such as team=web")
         labels[name] = value
     page = await service_of(request).kernel.list(
-        owner=LOCAL_OWNER, labels=labels, states=query.state, after=query.after, limit=query.limit
+        owner=owner_of(request),
+        labels=labels,
+        states=query.state,
+        after=query.after,
+        limit=query.limit,
     )
     return json_response(
         {"sandboxes": [sandbox_body(record) for record in page.records], "next": page.next}
@@ -76,8 +80,9 @@ async def _list(request: Request) -> Response:
 
 async def _show(request: Request) -> Response:
     kernel, id = service_of(request).kernel, request.path_params["id"]
-    record = await kernel.get(id, owner=LOCAL_OWNER)
-    known = await kernel.known(record.id, owner=LOCAL_OWNER)
+    owner = owner_of(request)
+    record = await kernel.get(id, owner=owner)
+    known = await kernel.known(record.id, owner=owner)
     body: dict[str, Any] = sandbox_body(record)
     body |= {"effective": known.effective, "usage": known.usage}
     return json_response(body)
@@ -85,14 +90,14 @@ async def _show(request: Request) -> Response:
 
 async def _start(request: Request) -> Response:
     kernel = service_of(request).kernel
-    record = await kernel.start(request.path_params["id"], owner=LOCAL_OWNER)
+    record = await kernel.start(request.path_params["id"], owner=owner_of(request))
     return json_response(sandbox_body(record))
 
 
 async def _stop(request: Request) -> Response:
     body = await read_body(request, Stop)
     record = await service_of(request).kernel.stop(
-        request.path_params["id"], owner=LOCAL_OWNER, grace_seconds=body.grace_seconds
+        request.path_params["id"], owner=owner_of(request), grace_seconds=body.grace_seconds
     )
     return json_response(sandbox_body(record))
 
@@ -100,7 +105,7 @@ async def _stop(request: Request) -> Response:
 async def _extend(request: Request) -> Response:
     body = await read_body(request, Extend)
     record = await service_of(request).kernel.extend(
-        request.path_params["id"], body.ttl_seconds, owner=LOCAL_OWNER
+        request.path_params["id"], body.ttl_seconds, owner=owner_of(request)
     )
     return json_response(sandbox_body(record))
 
@@ -109,23 +114,23 @@ async def _probe(request: Request) -> Response:
     service, id = service_of(request), request.path_params["id"]
     await read_body(request, Probe)
     result = await service.while_wanted(
-        request.receive, service.kernel.probe(id, owner=LOCAL_OWNER)
+        request.receive, service.kernel.probe(id, owner=owner_of(request))
     )
     return json_response(msgspec.to_builtins(result))
 
 
 async def _remove(request: Request) -> Response:
-    await service_of(request).kernel.remove(request.path_params["id"], owner=LOCAL_OWNER)
+    await service_of(request).kernel.remove(request.path_params["id"], owner=owner_of(request))
     return Response(status_code=204)
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes", _create),
-    route("GET", "/v1/sandboxes", _list),
-    route("GET", "/v1/sandboxes/{id}", _show),
-    route("DELETE", "/v1/sandboxes/{id}", _remove),
-    route("POST", "/v1/sandboxes/{id}/start", _start),
-    route("POST", "/v1/sandboxes/{id}/stop", _stop),
-    route("POST", "/v1/sandboxes/{id}/extend", _extend),
-    route("POST", "/v1/sandboxes/{id}/probe", _probe),
+    route("POST", "/v1/sandboxes", _create, needs="manage"),
+    route("GET", "/v1/sandboxes", _list, needs="read"),
+    route("GET", "/v1/sandboxes/{id}", _show, needs="read"),
+    route("DELETE", "/v1/sandboxes/{id}", _remove, needs="manage"),
+    route("POST", "/v1/sandboxes/{id}/start", _start, needs="manage"),
+    route("POST", "/v1/sandboxes/{id}/stop", _stop, needs="manage"),
+    route("POST", "/v1/sandboxes/{id}/extend", _extend, needs="manage"),
+    route("POST", "/v1/sandboxes/{id}/probe", _probe, needs="manage"),
 ]

@@ -184,7 +184,7 @@ def _event(change: Change) -> bytes:
 
 
 ROUTES: list[BaseRoute] = [
-    route("GET", "/v1/sandboxes/{id}/tree", _down),
-    route("PUT", "/v1/sandboxes/{id}/tree", _up),
-    route("GET", "/v1/sandboxes/{id}/watch", _watch),
+    route("GET", "/v1/sandboxes/{id}/tree", _down, needs="read"),
+    route("PUT", "/v1/sandboxes/{id}/tree", _up, needs="exec"),
+    route("GET", "/v1/sandboxes/{id}/watch", _watch, needs="read"),
 ]

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDisconnected
 
 from agentkernel.backends.base import Progress
@@ -23,6 +24,7 @@ from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess
 from agentkernel.guest.protocol import Channel
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import Control, status_body
+from agentkernel.server.callers import Scope, caller_of
 from agentkernel.server.problems import decode, encode, ending, problem
 
 STDIN_WINDOW: Final = 1 << 18
@@ -36,14 +38,15 @@ T = TypeVar("T")
 StreamHandler = Callable[[WebSocket, "Frames"], Coroutine[Any, Any, None]]
 
 
-def websocket(handler: StreamHandler) -> Callable[[WebSocket], Awaitable[None]]:
-    """An endpoint that ends with `exit`, or with an `error` frame; or the client is gone."""
+def websocket(path: str, handler: StreamHandler, *, needs: Scope) -> WebSocketRoute:
+    """A route whose stream ends with `exit`, or with an `error` frame; or the client is gone."""
 
     async def endpoint(socket: WebSocket) -> None:
         service = service_of(socket)
         frames = Frames(socket)
         await socket.accept()
         try:
+            caller_of(socket).check(needs)
             with service.stream():
                 await _until_end(service, handler(socket, frames))
         except (WebSocketDisconnect, WebSocketDisconnected):
@@ -52,7 +55,7 @@ def websocket(handler: StreamHandler) -> Callable[[WebSocket], Awaitable[None]]:
             await frames.error(exc)
         await frames.close()
 
-    return endpoint
+    return WebSocketRoute(path, endpoint)
 
 
 async def _until_end(service: Service, work: Coroutine[Any, Any, None]) -> None:
