@@ -139,9 +139,11 @@ class Rivals:
         program = _program("runsc")
         if not hasattr(self, "_bundle"):
             raise RuntimeError("runc, which makes its bundle, is not there")
+        state = self._place / "runsc"
+        self._open.callback(_unmount, state / "null-netns")
         self.runsc = [
             program,
-            "--root", str(self._place / "runsc"),
+            "--root", str(state),
             "--network=none",
             "--ignore-cgroups",
         ]  # fmt: skip
@@ -261,3 +263,9 @@ def _end(daemon: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         daemon.kill()
         daemon.wait()
+
+
+def _unmount(path: Path) -> None:
+    """What runsc keeps mounted in its state for the next sandbox."""
+    if path.exists():
+        subprocess.run(["umount", str(path)], check=False, capture_output=True, timeout=30)
