@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import sys
 from pathlib import Path
 from types import TracebackType
 
+from machine import ROOT
 from measure import Work, command
 
 from agentkernel.backends.base import Sandbox
@@ -31,6 +33,8 @@ class Ours:
         self.transport: AsyncTransport
 
     async def __aenter__(self) -> Ours:
+        # As an installed one is: whoever starts this may have told Python to keep no bytecode.
+        compileall.compile_dir(ROOT / "src", quiet=1)
         for path in (self.runs.state_dir, self._daemon_dir):
             path.mkdir(mode=0o700, parents=True)
         await self.runs.__aenter__()

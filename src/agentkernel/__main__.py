@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from agentkernel.cli.main import main
+from agentkernel.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from agentkernel.errors import AgentKernelError
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -141,6 +142,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone. Nothing may be left in a buffer for the exit to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
+    except OSError as error:
+        return _unwritten(error)
+
+
+def program() -> NoReturn:
+    """The process of a command: ends with it. Taking the interpreter apart first would take a tenth
+    of the time of a short `run`, and whatever has to be kept is on disk by then."""
+    code = main()
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream:  # None: closed before we began
+                stream.flush()
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except OSError as error:
+        code = _unwritten(error)
+    os._exit(code)
+
+
+def _unwritten(error: OSError) -> int:
+    """A full disk behind stdout, most likely: every other one has become an error of ours."""
+    where = f": {error.filename}" if error.filename else ""
+    with contextlib.suppress(OSError):
+        os.write(2, f"agentkernel: {error.strerror or error}{where}\n".encode(errors="replace"))
+    return OURS
 
 
 def report(error: AgentKernelError, *, as_json: bool) -> None:
