@@ -16,6 +16,8 @@ COMMON = (
     "tests/integration/test_kept.py",
     "tests/integration/test_kernel.py",
     "tests/integration/test_cgroup2.py",
+    "tests/integration/test_disk_image.py",
+    "tests/integration/test_usage.py",
 )
 MORE = (
     "tests/integration/test_host_forbids.py",
