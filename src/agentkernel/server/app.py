@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -26,20 +26,14 @@ from agentkernel.errors import (
     ResourceExhaustedError,
 )
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.server.answers import Accepted, Status, Version
 from agentkernel.server.bounds import Bounds
-from agentkernel.server.callers import Caller, caller_of, on_the_socket
-from agentkernel.server.callers import Scope as Needed
-from agentkernel.server.problems import (
-    RequestError,
-    ending,
-    json_response,
-    problem_response,
-    version_header,
-)
+from agentkernel.server.callers import Caller, on_the_socket
+from agentkernel.server.operations import route as route
+from agentkernel.server.problems import RequestError, ending, problem_response, version_header
 
 API: Final = 1
 
-Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 
@@ -116,23 +110,10 @@ def service_of(connection: HTTPConnection) -> Service:
     return service
 
 
-def route(method: str, path: str, handler: Handler, *, needs: Needed) -> Route:
-    """A route whose every failure is an answer."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            caller_of(request).check(needs)
-            return await handler(request)
-        except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
-        except Exception as exc:
-            return problem_response(exc)
-
-    return Route(path, endpoint, methods=[method])
-
-
-def build_app(service: Service) -> ASGIApp:
+def all_routes() -> list[BaseRoute]:
+    """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
+        routes_docs,
         routes_events,
         routes_exec,
         routes_files,
@@ -141,18 +122,31 @@ def build_app(service: Service) -> ASGIApp:
         routes_trees,
     )
 
-    routes: list[BaseRoute] = [
-        route("GET", "/v1/version", _version, needs="read"),
-        route("GET", "/v1/status", _status, needs="read"),
-        route("POST", "/v1/shutdown", _shutdown, needs="admin"),
+    return [
+        route(
+            "GET", "/v1/version", _version, needs="read", id="getVersion", tag="daemon",
+            summary="Version, process and state directory of the daemon",
+        ),
+        route(
+            "GET", "/v1/status", _status, needs="read", id="getStatus", tag="daemon",
+            summary="How many sandboxes and jobs there are, and what the daemon itself takes",
+        ),
+        route(
+            "POST", "/v1/shutdown", _shutdown, needs="admin", id="shutDown", tag="daemon",
+            summary="End the daemon; sandboxes and jobs go on", status=202,
+        ),
         *routes_sandboxes.ROUTES,
         *routes_exec.ROUTES,
         *routes_jobs.ROUTES,
         *routes_files.ROUTES,
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
-    ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
+        *routes_docs.ROUTES,
+    ]  # fmt: skip
+
+
+def build_app(service: Service) -> ASGIApp:
+    app = Starlette(routes=all_routes(), exception_handlers={HTTPException: _http_exception})
     app.router.redirect_slashes = False
     app.state.service = service
     return _Door(app, service)
@@ -229,37 +223,33 @@ async def _http_exception(connection: HTTPConnection, exc: Exception) -> Respons
     return response
 
 
-async def _version(request: Request) -> Response:
+async def _version(request: Request) -> Version:
     service = service_of(request)
-    return json_response(
-        {
-            "version": __version__,
-            "api": API,
-            "pid": os.getpid(),
-            "started_at": service.started_at,
-            "state_dir": str(service.kernel.state_dir),
-        }
+    return Version(
+        version=__version__,
+        api=API,
+        pid=os.getpid(),
+        started_at=service.started_at,
+        state_dir=str(service.kernel.state_dir),
     )
 
 
-async def _status(request: Request) -> Response:
+async def _status(request: Request) -> Status:
     service = service_of(request)
     statistics = await service.kernel.statistics()
-    return json_response(
-        {
-            "sandboxes": statistics.sandboxes,
-            "jobs": statistics.jobs,
-            "memory_bytes": _resident_bytes(),
-            "uptime_seconds": max(0.0, time.time() - service.started_at),
-        }
+    return Status(
+        sandboxes=statistics.sandboxes,
+        jobs=statistics.jobs,
+        memory_bytes=_resident_bytes(),
+        uptime_seconds=max(0.0, time.time() - service.started_at),
     )
 
 
-async def _shutdown(request: Request) -> Response:
+async def _shutdown(request: Request) -> Accepted:
     service = service_of(request)
     service.kernel.trail.note("kernel.stop_asked")
     service.stop_asked()
-    return json_response({}, 202)
+    return Accepted()
 
 
 def _resident_bytes() -> int:

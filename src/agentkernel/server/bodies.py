@@ -1,22 +1,17 @@
-"""What requests and answers hold, typed; docs/reference/http-api.md shows the same to readers."""
+"""What requests hold, typed; docs/reference/http-api.md shows the same to readers."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.guest.file_types import Change, FileEntry
-from agentkernel.guest.processes import ExitStatus, ProcessOptions
-from agentkernel.kernel.commands import ExecResult
-from agentkernel.kernel.insight import Known
+from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.kernel.store import JobRecord, SandboxRecord
-from agentkernel.trees.entries import to_bytes
 
 MAX_OUTPUT_BYTES: Final = 64 << 20
 
@@ -186,86 +181,3 @@ def octal(text: str | None) -> int | None:
     if not 0 <= mode <= 0o7777:
         raise InvalidInputError(f"{text!r} is not a mode such as 644")
     return mode
-
-
-def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
-    """A sandbox as shown. Not its environment: that is where secrets are."""
-    blueprint = record.blueprint
-    return {
-        "id": record.id,
-        "name": record.name,
-        "state": record.state,
-        "backend": record.backend,
-        "image": blueprint.get("image"),
-        "profile": blueprint.get("profile"),
-        "user": blueprint.get("user"),
-        "limits": blueprint.get("limits"),
-        "ephemeral": record.ephemeral,
-        "labels": record.labels,
-        "created_at": record.created_at,
-        "updated_at": record.updated_at,
-        "started_at": record.started_at,
-        "expires_at": record.expires_at,
-        "ttl_seconds": record.ttl_seconds,
-        "idle_seconds": record.idle_seconds,
-        "on_ttl": record.on_ttl,
-        "on_idle": record.on_idle,
-        "error": record.error,
-        "config": record.config,
-        "notices": Known.of(record).notices,
-    }
-
-
-def job_body(record: JobRecord) -> dict[str, Any]:
-    options = {name: value for name, value in record.options.items() if name not in ("env", "job")}
-    return {
-        "id": record.id,
-        "sandbox_id": record.sandbox_id,
-        "argv": record.argv,
-        **options,
-        "state": record.state,
-        "status": None if record.status is None else status_body(record.status),
-        "created_at": record.created_at,
-        "ended_at": record.ended_at,
-    }
-
-
-def status_body(status: ExitStatus | dict[str, Any]) -> dict[str, Any]:
-    body = dict(status) if isinstance(status, dict) else msgspec.to_builtins(status)
-    for name in ("errno", "stage", "full"):
-        if body.get(name) is None:
-            body.pop(name, None)
-    body["truncated"] = body["dropped_bytes"] > 0
-    return body
-
-
-def result_body(result: ExecResult) -> dict[str, Any]:
-    return {
-        **status_body(result.status),
-        **_text("stdout", result.stdout),
-        **_text("stderr", result.stderr),
-        "truncated": result.truncated,
-        "dropped_bytes": result.dropped_bytes,
-    }
-
-
-def entry_body(entry: FileEntry) -> dict[str, Any]:
-    body: dict[str, Any] = msgspec.to_builtins(entry)
-    for name in ("name", "target"):
-        value = body.pop(name)
-        if value is not None:
-            body |= _text(name, to_bytes(value))
-    return body
-
-
-def change_body(change: Change) -> dict[str, Any]:
-    body = _text("path", to_bytes(change.path))
-    return body if change.to is None else body | _text("to", to_bytes(change.to))
-
-
-def _text(name: str, data: bytes) -> dict[str, str]:
-    """Text as it is; what is not UTF-8 as `…_b64`, never bent."""
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_b64": base64.b64encode(data).decode("ascii")}

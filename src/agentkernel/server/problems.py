@@ -83,7 +83,7 @@ def encode(body: Any) -> bytes:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
         # Paths that are not UTF-8 may stand in a message; an answer has to be text.
-        return msgspec.json.encode(_printable(body))
+        return msgspec.json.encode(_printable(msgspec.to_builtins(body)))
 
 
 def _printable(value: Any) -> Any:
@@ -128,11 +128,7 @@ def read_query(connection: HTTPConnection, kind: type[T]) -> T:
     Bytes that are not UTF-8 become surrogates, as everywhere: a path may have any.
     """
     text = connection.scope["query_string"].decode("latin-1")
-    lists = {
-        field.name
-        for field in msgspec.structs.fields(kind)  # type: ignore[arg-type]
-        if isinstance(field.default_factory, type) and issubclass(field.default_factory, list)
-    }
+    lists = repeatable(kind)
     values: dict[str, Any] = {}
     try:
         for name, value in parse_qsl(
@@ -149,6 +145,21 @@ def read_query(connection: HTTPConnection, kind: type[T]) -> T:
         if isinstance(exc, InvalidInputError):
             raise
         raise _not_as_expected("query", exc) from None
+
+
+_repeatable: Final[dict[Any, frozenset[str]]] = {}
+
+
+def repeatable(kind: type[Any]) -> frozenset[str]:
+    """The parameters of a query that may be given more than once."""
+    found = _repeatable.get(kind)
+    if found is None:
+        found = _repeatable[kind] = frozenset(
+            field.name
+            for field in msgspec.structs.fields(kind)
+            if isinstance(field.default_factory, type) and issubclass(field.default_factory, list)
+        )
+    return found
 
 
 def _not_as_expected(what: str, error: Exception) -> InvalidInputError:

@@ -14,22 +14,23 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.kernel.store import EventRecord
-from agentkernel.server.app import Service, route, service_of
+from agentkernel.server.answers import Event, Gap, Problem
+from agentkernel.server.app import Service, service_of
 from agentkernel.server.callers import caller_of
-from agentkernel.server.problems import encode, ending, problem, read_query
+from agentkernel.server.operations import EVENTS, route
+from agentkernel.server.problems import encode, ending, problem
 
 _PAGE: Final = 200
 
 
-class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
     sandbox: str | None = None
     follow: bool = True
 
 
-async def _events(request: Request) -> Response:
+async def _events(request: Request, query: EventQuery) -> Response:
     service = service_of(request)
-    query = read_query(request, _Query)
     caller = caller_of(request)
     owner = caller.owner
     seen = None if "admin" in caller.scopes else owner
@@ -77,8 +78,8 @@ async def _follow(
             while not end.done():
                 page = await service.kernel.events(after, **filters)
                 if page.gap:
-                    body = {"oldest": page.oldest, "newest": page.newest}
-                    yield b"event: gap\ndata: " + encode(body) + b"\n\n"
+                    gap = Gap(oldest=page.oldest, newest=page.newest)
+                    yield b"event: gap\ndata: " + encode(gap) + b"\n\n"
                 for record in page.records:
                     if until is not None and record.seq > until:
                         return
@@ -111,14 +112,22 @@ async def _news(service: Service, after: int, end: asyncio.Future[Any]) -> bool:
 
 
 def _event(record: EventRecord) -> bytes:
-    body = {
-        "seq": record.seq,
-        "at": record.at,
-        "kind": record.kind,
-        "sandbox_id": record.sandbox_id,
-        "body": record.body,
-    }
+    body = Event(
+        seq=record.seq,
+        at=record.at,
+        kind=record.kind,
+        sandbox_id=record.sandbox_id,
+        body=record.body,
+    )
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (record.seq, record.kind.encode(), encode(body))
 
 
-ROUTES: list[BaseRoute] = [route("GET", "/v1/events", _events, needs="read")]
+ROUTES: list[BaseRoute] = [
+    route(
+        "GET", "/v1/events", _events, needs="read", id="streamEvents", tag="events",
+        summary="What happens to sandboxes and jobs, as it happens",
+        answers={200: EVENTS},
+        events={"*": Event, "gap": Gap, "error": Problem},
+        headers={"Last-Event-ID": "the last event that was seen; goes before `after`"},
+    ),
+]  # fmt: skip

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
@@ -18,16 +17,17 @@ from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.insight import Known
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.server.app import Service, route, service_of
-from agentkernel.server.bodies import Command, Exec, Run, RunStream, result_body
+from agentkernel.server.answers import Result, result_of
+from agentkernel.server.app import Service, service_of
+from agentkernel.server.bodies import Command, Exec, Run, RunStream
 from agentkernel.server.callers import owner_of, permitted
-from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response, read_body
-from agentkernel.server.streams import Frames, first_message, websocket
+from agentkernel.server.operations import route
+from agentkernel.server.problems import MAX_INPUT_JSON_BYTES
+from agentkernel.server.streams import Frames, websocket
 
 
-async def _exec(request: Request) -> Response:
+async def _exec(request: Request, body: Exec) -> Result:
     service = service_of(request)
-    body = await read_body(request, Exec, most=MAX_INPUT_JSON_BYTES)
     work = service.kernel.run(
         request.path_params["id"],
         body.words(),
@@ -36,12 +36,12 @@ async def _exec(request: Request) -> Response:
         stdin=body.input(),
         output_bytes=body.output_bytes,
     )
-    return json_response(result_body(await service.while_wanted(request.receive, work)))
+    return result_of(await service.while_wanted(request.receive, work))
 
 
-async def _run(request: Request) -> Response:
+async def _run(request: Request, body: Run) -> Result:
     service = service_of(request)
-    body = permitted(request, await read_body(request, Run, most=MAX_INPUT_JSON_BYTES))
+    body = permitted(request, body)
     words, data, owner = body.words(), body.input(), owner_of(request)
 
     async def work() -> ExecResult:
@@ -52,28 +52,26 @@ async def _run(request: Request) -> Response:
                 id, words, body.options(), stdin=data, output_bytes=body.output_bytes
             )
 
-    return json_response(result_body(await service.while_wanted(request.receive, work())))
+    return result_of(await service.while_wanted(request.receive, work()))
 
 
-async def _exec_stream(socket: WebSocket, frames: Frames) -> None:
-    command = await first_message(socket, Command)
-    await _stream(socket, frames, socket.path_params["id"], command)
+async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> None:
+    await _stream(socket, frames, socket.path_params["id"], first)
 
 
-async def _run_stream(socket: WebSocket, frames: Frames) -> None:
+async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> None:
     service = service_of(socket)
-    body = await first_message(socket, RunStream)
-    body.command.words()  # wrong words need no sandbox
+    first.command.words()  # wrong words need no sandbox
 
-    spec = permitted(socket, body.spec)
+    spec = permitted(socket, first.spec)
     kernel, id, owner = service.kernel, new_id(), owner_of(socket)
     async with _removing(service, id):
         await frames.prepare(
-            lambda progress: _make(kernel, id, owner, spec, body.ttl_seconds, progress)
+            lambda progress: _make(kernel, id, owner, spec, first.ttl_seconds, progress)
         )
         for sentence in Known.of(await kernel.get(id, owner=owner)).notices:
             await frames.notice(sentence)
-        await _stream(socket, frames, id, body.command)
+        await _stream(socket, frames, id, first.command)
 
 
 async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
@@ -118,8 +116,21 @@ async def _remove(kernel: Kernel, id: str) -> None:
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes/{id}/exec", _exec, needs="exec"),
-    route("POST", "/v1/run", _run, needs="exec"),
-    websocket("/v1/sandboxes/{id}/exec/stream", _exec_stream, needs="exec"),
-    websocket("/v1/run/stream", _run_stream, needs="exec"),
-]
+    route(
+        "POST", "/v1/sandboxes/{id}/exec", _exec, needs="exec", id="execInSandbox", tag="commands",
+        summary="Run a command to its end in a sandbox that runs", most_bytes=MAX_INPUT_JSON_BYTES,
+    ),
+    route(
+        "POST", "/v1/run", _run, needs="exec", id="run", tag="commands",
+        summary="Run a command to its end in a sandbox of its own, which is removed then",
+        most_bytes=MAX_INPUT_JSON_BYTES,
+    ),
+    websocket(
+        "/v1/sandboxes/{id}/exec/stream", _exec_stream, needs="exec", id="streamExecInSandbox",
+        tag="commands", summary="A command in a sandbox, both directions while it runs",
+    ),
+    websocket(
+        "/v1/run/stream", _run_stream, needs="exec", id="streamRun", tag="commands",
+        summary="The same in a sandbox of its own, which ends with the stream",
+    ),
+]  # fmt: skip

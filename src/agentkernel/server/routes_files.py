@@ -15,11 +15,13 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import GuestProtocolError, InvalidInputError
 from agentkernel.guest.files import GuestFiles
-from agentkernel.server.app import route, service_of
-from agentkernel.server.bodies import MakeDirectory, Move, entry_body, octal
+from agentkernel.server.answers import Entry, EntryList, Written, entry_of
+from agentkernel.server.app import service_of
+from agentkernel.server.bodies import MakeDirectory, Move, octal
 from agentkernel.server.callers import owner_of
 from agentkernel.server.content import Content, transfer_time, uploaded
-from agentkernel.server.problems import RequestError, json_response, read_body, read_query
+from agentkernel.server.operations import BYTES, route
+from agentkernel.server.problems import RequestError
 
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})\Z")
@@ -32,22 +34,22 @@ class OnPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     user: str | None = None
 
 
-class _Read(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReadQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     offset: Count | None = None
     length: Count | None = None
 
 
-class _Write(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WriteQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str | None = None
     append: bool = False
     parents: bool = False
 
 
-class _Remove(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RemoveQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     recursive: bool = False
 
 
-class _Look(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StatQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     follow: bool = True
 
 
@@ -57,9 +59,8 @@ def files_of(request: Request, user: str | None) -> AbstractAsyncContextManager[
     return kernel.files(request.path_params["id"], owner=owner_of(request), user=user)
 
 
-async def _read(request: Request) -> Response:
+async def _read(request: Request, query: ReadQuery) -> Response:
     service = service_of(request)
-    query = read_query(request, _Read)
     asked = request.headers.get("range")
     if asked is not None and (query.offset is not None or query.length is not None):
         raise InvalidInputError("a range is asked for twice", hint="by header or by query")
@@ -108,8 +109,7 @@ def _byte_range(header: str, size: int) -> tuple[int, int, int] | None:
     return start, end - start, size
 
 
-async def _write(request: Request) -> Response:
-    query = read_query(request, _Write)
+async def _write(request: Request, query: WriteQuery) -> Written:
     mode = octal(query.mode)
     async with (
         transfer_time(request),
@@ -118,49 +118,64 @@ async def _write(request: Request) -> Response:
     ):
         write = files.append if query.append else files.write
         size = await write(query.path, pieces, mode=mode, parents=query.parents)
-    return json_response({"size": size})
+    return Written(size=size)
 
 
-async def _remove(request: Request) -> Response:
-    query = read_query(request, _Remove)
+async def _remove(request: Request, query: RemoveQuery) -> None:
     async with files_of(request, query.user) as files:
         await files.remove(query.path, recursive=query.recursive)
-    return Response(status_code=204)
 
 
-async def _stat(request: Request) -> Response:
-    query = read_query(request, _Look)
+async def _stat(request: Request, query: StatQuery) -> Entry:
     async with files_of(request, query.user) as files:
-        return json_response(entry_body(await files.stat(query.path, follow=query.follow)))
+        return entry_of(await files.stat(query.path, follow=query.follow))
 
 
-async def _list(request: Request) -> Response:
-    query = read_query(request, OnPath)
+async def _list(request: Request, query: OnPath) -> EntryList:
     async with files_of(request, query.user) as files:
         entries = await files.list(query.path)
-    return json_response({"entries": [entry_body(entry) for entry in entries]})
+    return EntryList(entries=[entry_of(entry) for entry in entries])
 
 
-async def _mkdir(request: Request) -> Response:
-    body = await read_body(request, MakeDirectory)
+async def _mkdir(request: Request, body: MakeDirectory) -> None:
     async with files_of(request, body.user) as files:
         await files.mkdir(body.path, mode=octal(body.mode), parents=body.parents)
-    return Response(status_code=204)
 
 
-async def _move(request: Request) -> Response:
-    body = await read_body(request, Move)
+async def _move(request: Request, body: Move) -> None:
     async with files_of(request, body.user) as files:
         await files.move(body.path, body.to, replace=body.replace)
-    return Response(status_code=204)
 
 
 ROUTES: list[BaseRoute] = [
-    route("GET", "/v1/sandboxes/{id}/files", _read, needs="read"),
-    route("PUT", "/v1/sandboxes/{id}/files", _write, needs="exec"),
-    route("DELETE", "/v1/sandboxes/{id}/files", _remove, needs="exec"),
-    route("GET", "/v1/sandboxes/{id}/stat", _stat, needs="read"),
-    route("GET", "/v1/sandboxes/{id}/list", _list, needs="read"),
-    route("POST", "/v1/sandboxes/{id}/mkdir", _mkdir, needs="exec"),
-    route("POST", "/v1/sandboxes/{id}/move", _move, needs="exec"),
-]
+    route(
+        "GET", "/v1/sandboxes/{id}/files", _read, needs="read", id="readFile", tag="files",
+        summary="The content of a file, or a range of it",
+        answers={200: BYTES, 206: BYTES},
+        headers={"Range": "one range of bytes; instead of `offset` and `length`"},
+    ),
+    route(
+        "PUT", "/v1/sandboxes/{id}/files", _write, needs="exec", id="writeFile", tag="files",
+        summary="Replace a file, whole or not at all, or append to it", upload=BYTES,
+    ),
+    route(
+        "DELETE", "/v1/sandboxes/{id}/files", _remove, needs="exec", id="removeFile", tag="files",
+        summary="Remove a file, or a directory with all that is in it",
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/stat", _stat, needs="read", id="statFile", tag="files",
+        summary="What a file is",
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/list", _list, needs="read", id="listFiles", tag="files",
+        summary="The files of a directory",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/mkdir", _mkdir, needs="exec", id="makeDirectory", tag="files",
+        summary="Make a directory",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/move", _move, needs="exec", id="moveFile", tag="files",
+        summary="Move a file or a directory",
+    ),
+]  # fmt: skip

@@ -7,29 +7,28 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.guest.protocol import Channel
-from agentkernel.server.app import route, service_of
-from agentkernel.server.bodies import Command, Signal, job_body
+from agentkernel.server.answers import Job, JobList, job_of
+from agentkernel.server.app import service_of
+from agentkernel.server.bodies import Command, Signal
 from agentkernel.server.callers import owner_of
-from agentkernel.server.problems import json_response, read_body, read_query
+from agentkernel.server.operations import route
 from agentkernel.server.streams import Frames, websocket
 
 Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
-class _Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stdout_offset: Offset = 0
     stderr_offset: Offset = 0
     follow: bool = True
 
 
-async def _start(request: Request) -> Response:
-    body = await read_body(request, Command)
+async def _start(request: Request, body: Command) -> Job:
     if body.pty is not None:
         raise InvalidInputError("a job has no terminal", hint="use a stream")
     job = await service_of(request).kernel.jobs.start(
@@ -38,23 +37,21 @@ async def _start(request: Request) -> Response:
         msgspec.structs.replace(body.options(), output_bytes=body.output_bytes),
         owner=owner_of(request),
     )
-    return json_response(job_body(job), 201)
+    return job_of(job)
 
 
-async def _list(request: Request) -> Response:
+async def _list(request: Request) -> JobList:
     kernel, id = service_of(request).kernel, request.path_params["id"]
     jobs = await kernel.jobs.list(id, owner=owner_of(request))
-    return json_response({"jobs": [job_body(job) for job in jobs]})
+    return JobList(jobs=[job_of(job) for job in jobs])
 
 
-async def _show(request: Request) -> Response:
+async def _show(request: Request) -> Job:
     kernel, id = service_of(request).kernel, request.path_params["job"]
-    job = await kernel.jobs.get(id, owner=owner_of(request))
-    return json_response(job_body(job))
+    return job_of(await kernel.jobs.get(id, owner=owner_of(request)))
 
 
-async def _signal(request: Request) -> Response:
-    body = await read_body(request, Signal)
+async def _signal(request: Request, body: Signal) -> None:
     jobs, id = service_of(request).kernel.jobs, request.path_params["job"]
     if (body.signal is None) == (not body.kill):
         raise InvalidInputError("there is either signal or kill")
@@ -62,12 +59,10 @@ async def _signal(request: Request) -> Response:
         await jobs.signal(id, body.signal, owner=owner_of(request))
     else:
         await jobs.kill(id, owner=owner_of(request))
-    return Response(status_code=204)
 
 
-async def _attach(socket: WebSocket, frames: Frames) -> None:
+async def _attach(socket: WebSocket, frames: Frames, query: Attach) -> None:
     kernel, id = service_of(socket).kernel, socket.path_params["job"]
-    query = read_query(socket, _Attach)
     owner = owner_of(socket)
     job = await kernel.jobs.get(id, owner=owner)
     written = None if query.follow else await kernel.jobs.written(id, owner=owner)
@@ -90,9 +85,23 @@ async def _attach(socket: WebSocket, frames: Frames) -> None:
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes/{id}/jobs", _start, needs="exec"),
-    route("GET", "/v1/sandboxes/{id}/jobs", _list, needs="read"),
-    route("GET", "/v1/jobs/{job}", _show, needs="read"),
-    route("POST", "/v1/jobs/{job}/signal", _signal, needs="exec"),
-    websocket("/v1/jobs/{job}/attach", _attach, needs="exec"),
-]
+    route(
+        "POST", "/v1/sandboxes/{id}/jobs", _start, needs="exec", id="startJob", tag="jobs",
+        summary="Start a command that goes on without anybody listening", status=201,
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/jobs", _list, needs="read", id="listSandboxJobs", tag="jobs",
+        summary="The jobs of a sandbox",
+    ),
+    route(
+        "GET", "/v1/jobs/{job}", _show, needs="read", id="getJob", tag="jobs", summary="A job",
+    ),
+    route(
+        "POST", "/v1/jobs/{job}/signal", _signal, needs="exec", id="signalJob", tag="jobs",
+        summary="Send a job a signal, or end it with all it started",
+    ),
+    websocket(
+        "/v1/jobs/{job}/attach", _attach, needs="exec", id="attachJob", tag="jobs",
+        summary="A job's output from any offset and live, and its stdin",
+    ),
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -13,23 +13,33 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
+from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.store import Idempotency
-from agentkernel.server.app import route, service_of
-from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop, sandbox_body
+from agentkernel.kernel.store.store import MAX_PAGE
+from agentkernel.server.answers import (
+    Sandbox,
+    SandboxDetail,
+    SandboxPage,
+    sandbox_detail,
+    sandbox_of,
+)
+from agentkernel.server.app import service_of
+from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop
 from agentkernel.server.callers import owner_of, permitted
-from agentkernel.server.problems import json_response, read_body, read_query
+from agentkernel.server.operations import route
+from agentkernel.server.problems import json_response
 
 
-class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SandboxQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: list[str] = []
     state: list[str] = []
-    after: Annotated[int, Meta(ge=0)] | None = None
-    limit: int = 100
+    after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
 
 
-async def _create(request: Request) -> Response:
+async def _create(request: Request, body: NewSandbox) -> Response:
     service = service_of(request)
-    body = permitted(request, await read_body(request, NewSandbox))
+    body = permitted(request, body)
     id = new_id()
     record = await service.kernel.create(
         body,
@@ -43,7 +53,7 @@ async def _create(request: Request) -> Response:
         idempotency=_idempotency(request, body),
         id=id,
     )
-    return json_response(sandbox_body(record), 201 if record.id == id else 200)
+    return json_response(sandbox_of(record), 201 if record.id == id else 200)
 
 
 def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
@@ -58,8 +68,7 @@ def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
     return Idempotency(key=key, fingerprint=hashlib.sha256(same).hexdigest())
 
 
-async def _list(request: Request) -> Response:
-    query = read_query(request, _Listing)
+async def _list(request: Request, query: SandboxQuery) -> SandboxPage:
     labels = {}
     for entry in query.label:
         name, equals, value = entry.partition("=")
@@ -73,64 +82,79 @@ async def _list(request: Request) -> Response:
         after=query.after,
         limit=query.limit,
     )
-    return json_response(
-        {"sandboxes": [sandbox_body(record) for record in page.records], "next": page.next}
-    )
+    return SandboxPage(sandboxes=[sandbox_of(record) for record in page.records], next=page.next)
 
 
-async def _show(request: Request) -> Response:
+async def _show(request: Request) -> SandboxDetail:
     kernel, id = service_of(request).kernel, request.path_params["id"]
     owner = owner_of(request)
     record = await kernel.get(id, owner=owner)
-    known = await kernel.known(record.id, owner=owner)
-    body: dict[str, Any] = sandbox_body(record)
-    body |= {"effective": known.effective, "usage": known.usage}
-    return json_response(body)
+    return sandbox_detail(record, await kernel.known(record.id, owner=owner))
 
 
-async def _start(request: Request) -> Response:
+async def _start(request: Request) -> Sandbox:
     kernel = service_of(request).kernel
-    record = await kernel.start(request.path_params["id"], owner=owner_of(request))
-    return json_response(sandbox_body(record))
+    return sandbox_of(await kernel.start(request.path_params["id"], owner=owner_of(request)))
 
 
-async def _stop(request: Request) -> Response:
-    body = await read_body(request, Stop)
+async def _stop(request: Request, body: Stop) -> Sandbox:
     record = await service_of(request).kernel.stop(
         request.path_params["id"], owner=owner_of(request), grace_seconds=body.grace_seconds
     )
-    return json_response(sandbox_body(record))
+    return sandbox_of(record)
 
 
-async def _extend(request: Request) -> Response:
-    body = await read_body(request, Extend)
+async def _extend(request: Request, body: Extend) -> Sandbox:
     record = await service_of(request).kernel.extend(
         request.path_params["id"], body.ttl_seconds, owner=owner_of(request)
     )
-    return json_response(sandbox_body(record))
+    return sandbox_of(record)
 
 
-async def _probe(request: Request) -> Response:
+async def _probe(request: Request, body: Probe) -> ProbeResult:
     service, id = service_of(request), request.path_params["id"]
-    await read_body(request, Probe)
-    result = await service.while_wanted(
+    return await service.while_wanted(
         request.receive, service.kernel.probe(id, owner=owner_of(request))
     )
-    return json_response(msgspec.to_builtins(result))
 
 
-async def _remove(request: Request) -> Response:
+async def _remove(request: Request) -> None:
     await service_of(request).kernel.remove(request.path_params["id"], owner=owner_of(request))
-    return Response(status_code=204)
 
 
 ROUTES: list[BaseRoute] = [
-    route("POST", "/v1/sandboxes", _create, needs="manage"),
-    route("GET", "/v1/sandboxes", _list, needs="read"),
-    route("GET", "/v1/sandboxes/{id}", _show, needs="read"),
-    route("DELETE", "/v1/sandboxes/{id}", _remove, needs="manage"),
-    route("POST", "/v1/sandboxes/{id}/start", _start, needs="manage"),
-    route("POST", "/v1/sandboxes/{id}/stop", _stop, needs="manage"),
-    route("POST", "/v1/sandboxes/{id}/extend", _extend, needs="manage"),
-    route("POST", "/v1/sandboxes/{id}/probe", _probe, needs="manage"),
-]
+    route(
+        "POST", "/v1/sandboxes", _create, needs="manage", id="createSandbox", tag="sandboxes",
+        summary="Make a sandbox and start it; 200: a repetition, it was there",
+        answers={201: Sandbox, 200: Sandbox},
+        headers={"Idempotency-Key": "makes it safe to repeat: 1 to 256 characters"},
+    ),
+    route(
+        "GET", "/v1/sandboxes", _list, needs="read", id="listSandboxes", tag="sandboxes",
+        summary="Sandboxes by label and state, in the order they were made",
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}", _show, needs="read", id="getSandbox", tag="sandboxes",
+        summary="A sandbox, what holds in it, what enforces that, and what it has used",
+    ),
+    route(
+        "DELETE", "/v1/sandboxes/{id}", _remove, needs="manage", id="removeSandbox",
+        tag="sandboxes", summary="End a sandbox and remove every trace but its events",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/start", _start, needs="manage", id="startSandbox",
+        tag="sandboxes", summary="Run a stopped sandbox again",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/stop", _stop, needs="manage", id="stopSandbox",
+        tag="sandboxes", summary="End every process of a sandbox and keep its files",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/extend", _extend, needs="manage", id="extendSandbox",
+        tag="sandboxes", summary="Begin a sandbox's time to live anew, from now",
+    ),
+    route(
+        "POST", "/v1/sandboxes/{id}/probe", _probe, needs="manage", id="probeSandbox",
+        tag="sandboxes", summary="Try from inside what a guest can reach",
+    ),
+]  # fmt: skip

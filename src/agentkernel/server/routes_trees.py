@@ -17,11 +17,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from agentkernel.errors import GuestProtocolError, InvalidInputError
-from agentkernel.guest.file_types import Change, tree_bytes
-from agentkernel.server.app import Service, route, service_of
-from agentkernel.server.bodies import change_body
+from agentkernel.guest.file_types import Change, ChangeKind, tree_bytes
+from agentkernel.server.answers import Changed, Ended, Problem, TreeWritten, changed_of
+from agentkernel.server.app import Service, service_of
 from agentkernel.server.content import Content, transfer_time, uploaded
-from agentkernel.server.problems import encode, ending, json_response, problem, read_query
+from agentkernel.server.operations import EVENTS, TAR, route
+from agentkernel.server.problems import encode, ending, problem
 from agentkernel.server.routes_files import OnPath, files_of
 from agentkernel.trees.entries import (
     DEFAULT_TREE_BYTES,
@@ -40,7 +41,7 @@ _Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
 _Files = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
-class _Tree(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TreeQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limit_bytes: _Bytes = DEFAULT_TREE_BYTES
     limit_files: _Files = DEFAULT_TREE_FILES
 
@@ -48,16 +49,15 @@ class _Tree(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"limit_bytes": self.limit_bytes, "limit_files": self.limit_files}
 
 
-class _Down(_Tree, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DownloadQuery(TreeQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefix: str = ""
 
 
-class _Watch(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WatchQuery(OnPath, frozen=True, kw_only=True, forbid_unknown_fields=True):
     recursive: bool = False
 
 
-async def _down(request: Request) -> Response:
-    query = read_query(request, _Down)
+async def _down(request: Request, query: DownloadQuery) -> Response:
     if query.prefix and not is_clean(query.prefix):
         raise InvalidInputError("the prefix is not a relative path of names")
     content = _tar(request, query)
@@ -66,7 +66,7 @@ async def _down(request: Request) -> Response:
     return Content(service_of(request), first, content, media_type="application/x-tar")
 
 
-async def _tar(request: Request, query: _Down) -> AsyncGenerator[bytes, None]:
+async def _tar(request: Request, query: DownloadQuery) -> AsyncGenerator[bytes, None]:
     writer = TarWriter(query.prefix)
     began = False
     buffer = bytearray()
@@ -94,8 +94,7 @@ async def _tar(request: Request, query: _Down) -> AsyncGenerator[bytes, None]:
         yield bytes(buffer)
 
 
-async def _up(request: Request) -> Response:
-    query = read_query(request, _Tree)
+async def _up(request: Request, query: TreeQuery) -> TreeWritten:
     reader = TarReader(**query.limits())
     async with (
         transfer_time(request),
@@ -105,7 +104,7 @@ async def _up(request: Request) -> Response:
         summary = await files.tree_write(query.path, records, **query.limits())
     if summary != reader.summary:
         raise GuestProtocolError("agentd lost a part of a tree")
-    return json_response({"files": summary.files, "bytes": summary.bytes})
+    return TreeWritten(files=summary.files, bytes=summary.bytes)
 
 
 async def _records(request: Request, reader: TarReader) -> AsyncGenerator[bytes, None]:
@@ -116,9 +115,8 @@ async def _records(request: Request, reader: TarReader) -> AsyncGenerator[bytes,
     reader.finish()
 
 
-async def _watch(request: Request) -> Response:
+async def _watch(request: Request, query: WatchQuery) -> Response:
     service = service_of(request)
-    query = read_query(request, _Watch)
     with service.stream():
         pass  # one too many is still an answer here
     events = _follow(service, _changes(request, query))
@@ -134,7 +132,7 @@ async def _watch(request: Request) -> Response:
     )
 
 
-async def _changes(request: Request, query: _Watch) -> AsyncGenerator[Change, None]:
+async def _changes(request: Request, query: WatchQuery) -> AsyncGenerator[Change, None]:
     async with (
         files_of(request, query.user) as files,
         aclosing(files.watch(query.path, recursive=query.recursive)) as changes,
@@ -180,11 +178,24 @@ async def _next(changes: AsyncIterator[Change]) -> Change | None:
 
 
 def _event(change: Change) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (change.kind.encode(), encode(change_body(change)))
+    return b"event: %s\ndata: %s\n\n" % (change.kind.encode(), encode(changed_of(change)))
 
 
 ROUTES: list[BaseRoute] = [
-    route("GET", "/v1/sandboxes/{id}/tree", _down, needs="read"),
-    route("PUT", "/v1/sandboxes/{id}/tree", _up, needs="exec"),
-    route("GET", "/v1/sandboxes/{id}/watch", _watch, needs="read"),
-]
+    route(
+        "GET", "/v1/sandboxes/{id}/tree", _down, needs="read", id="downloadTree", tag="files",
+        summary="What is below a directory, as tar", answers={200: TAR},
+    ),
+    route(
+        "PUT", "/v1/sandboxes/{id}/tree", _up, needs="exec", id="uploadTree", tag="files",
+        summary="Unpack tar into a directory", upload=TAR,
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/watch", _watch, needs="read", id="watchFiles", tag="files",
+        summary="What changes in a directory, or of a file, as it happens",
+        answers={200: EVENTS},
+        events={
+            **{kind.value: Changed for kind in ChangeKind}, "end": Ended, "error": Problem,
+        },
+    ),
+]  # fmt: skip

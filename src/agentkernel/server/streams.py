@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import typing
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from starlette.routing import WebSocketRoute
@@ -22,10 +23,13 @@ from agentkernel.backends.base import Progress
 from agentkernel.errors import InvalidInputError, SandboxUnavailableError
 from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess
 from agentkernel.guest.protocol import Channel
+from agentkernel.server import controls
+from agentkernel.server.answers import status_fields
 from agentkernel.server.app import Service, service_of
-from agentkernel.server.bodies import Control, status_body
+from agentkernel.server.bodies import Control
 from agentkernel.server.callers import Scope, caller_of
-from agentkernel.server.problems import decode, encode, ending, problem
+from agentkernel.server.operations import Operation, Tag, declare
+from agentkernel.server.problems import decode, encode, ending, problem, read_query
 
 STDIN_WINDOW: Final = 1 << 18
 # What was taken is told when it is this much.
@@ -35,11 +39,39 @@ _LOOK_SECONDS: Final = 0.2
 _OUTPUTS: Final = (Channel.STDOUT, Channel.STDERR)
 
 T = TypeVar("T")
-StreamHandler = Callable[[WebSocket, "Frames"], Coroutine[Any, Any, None]]
+StreamHandler = Callable[..., Coroutine[Any, Any, None]]
 
 
-def websocket(path: str, handler: StreamHandler, *, needs: Scope) -> WebSocketRoute:
-    """A route whose stream ends with `exit`, or with an `error` frame; or the client is gone."""
+def websocket(
+    path: str, handler: StreamHandler, *, needs: Scope, id: str, summary: str, tag: Tag
+) -> WebSocketRoute:
+    """A route whose stream ends with `exit`, or with an `error` frame; or the client is gone.
+
+    As in `route`, the handler's signature says how it is asked: `query` is the query, and `first`
+    the first message.
+    """
+    hints = typing.get_type_hints(handler)
+    query, first = hints.get("query"), hints.get("first")
+    operation = Operation(
+        id=id,
+        method="GET",
+        path=path,
+        summary=summary,
+        tag=tag,
+        needs=needs,
+        query=query,
+        body=first,
+        answers={101: None},
+        websocket=True,
+    )
+
+    async def carry(socket: WebSocket, frames: Frames) -> None:
+        given: dict[str, Any] = {}
+        if query is not None:
+            given["query"] = read_query(socket, query)
+        if first is not None:
+            given["first"] = await first_message(socket, first)
+        await handler(socket, frames, **given)
 
     async def endpoint(socket: WebSocket) -> None:
         service = service_of(socket)
@@ -48,14 +80,14 @@ def websocket(path: str, handler: StreamHandler, *, needs: Scope) -> WebSocketRo
         try:
             caller_of(socket).check(needs)
             with service.stream():
-                await _until_end(service, handler(socket, frames))
+                await _until_end(service, carry(socket, frames))
         except (WebSocketDisconnect, WebSocketDisconnected):
             return
         except Exception as exc:
             await frames.error(exc)
         await frames.close()
 
-    return WebSocketRoute(path, endpoint)
+    return declare(WebSocketRoute(path, endpoint), operation)
 
 
 async def _until_end(service: Service, work: Coroutine[Any, Any, None]) -> None:
@@ -126,7 +158,7 @@ class Frames:
         if left:
             raise WebSocketDisconnect(1006)
         while not texts.empty():
-            await self._control({"event": "progress", "text": texts.get_nowait()})
+            await self._control(controls.Progress(text=texts.get_nowait()))
         return work.result()
 
     async def _left(self) -> None:
@@ -135,11 +167,11 @@ class Frames:
 
     async def _tell_progress(self, texts: asyncio.Queue[str]) -> None:
         while True:
-            await self._control({"event": "progress", "text": await texts.get()})
+            await self._control(controls.Progress(text=await texts.get()))
 
     async def notice(self, text: str) -> None:
         """Something that holds for the command and its user should know."""
-        await self._control({"event": "notice", "text": text})
+        await self._control(controls.Notice(text=text))
 
     async def carry(
         self,
@@ -181,21 +213,20 @@ class Frames:
     async def exit(self, status: ExitStatus) -> None:
         dropped = status.dropped_bytes + self._dropped
         status = msgspec.structs.replace(status, dropped_bytes=dropped)
-        await self._control({"event": "exit", **status_body(status)})
+        await self._control(controls.Exit(**status_fields(status), truncated=dropped > 0))
 
     async def caught_up(self, process: GuestProcess) -> None:
         """All that was there is delivered; the process goes on."""
         out, err = (process.offsets[channel] for channel in (Channel.STDOUT, Channel.STDERR))
-        body = {"event": "caught_up", "stdout_offset": out, "stderr_offset": err}
-        await self._control(body)
+        await self._control(controls.CaughtUp(stdout_offset=out, stderr_offset=err))
 
     async def error(self, error: BaseException) -> None:
-        await self._last({"event": "error", **problem(error)})
+        await self._last(controls.Failed(**problem(error)))
 
     async def close(self) -> None:
         await self._last(None)
 
-    async def _last(self, body: dict[str, Any] | None) -> None:
+    async def _last(self, body: controls.ServerControl | None) -> None:
         """A client that does not read these is not waited for: the connection is cut."""
         if self._deaf:
             return
@@ -208,7 +239,7 @@ class Frames:
         except (TimeoutError, WebSocketDisconnect, WebSocketDisconnected):
             self._deaf = True
 
-    async def _control(self, body: dict[str, Any]) -> None:
+    async def _control(self, body: controls.ServerControl) -> None:
         await self._socket.send_bytes(b"\3" + encode(body))
 
     # -- from the process -----------------------------------------------------------------------
@@ -226,9 +257,7 @@ class Frames:
         with contextlib.suppress(SandboxUnavailableError):
             await process.started()
             if process.pid is not None:
-                await self._control(
-                    {"event": "started", "pid": process.pid, "stdin_window": STDIN_WINDOW}
-                )
+                await self._control(controls.Started(pid=process.pid, stdin_window=STDIN_WINDOW))
                 self._started.set()
             while True:
                 if until and all(process.offsets[channel] >= until[channel] for channel in until):
@@ -238,7 +267,9 @@ class Frames:
                     break
                 if expected is not None:
                     if chunk.offset != expected[chunk.channel]:
-                        await self._tell_where("offset", chunk.channel, chunk.offset)
+                        await self._control(
+                            controls.Offset(channel=_number(chunk.channel), offset=chunk.offset)
+                        )
                     expected[chunk.channel] = chunk.offset + len(chunk.data)
                 if room is None:
                     await self._socket.send_bytes(bytes((chunk.channel,)) + chunk.data)
@@ -258,10 +289,8 @@ class Frames:
         if over := len(chunk.data) - len(data):
             self._dropped += over
             room[chunk.channel] = -1
-            await self._tell_where("truncated", chunk.channel, chunk.offset + len(data))
-
-    async def _tell_where(self, event: str, channel: Channel, offset: int) -> None:
-        await self._control({"event": event, "channel": int(channel), "offset": offset})
+            end = chunk.offset + len(data)
+            await self._control(controls.Truncated(channel=_number(chunk.channel), offset=end))
 
     # -- from the client ------------------------------------------------------------------------
 
@@ -270,7 +299,7 @@ class Frames:
         told = 0
         while True:
             taken = await stdin.taken(told + _TELL_TAKEN)
-            await self._control({"event": "taken", "bytes": taken})
+            await self._control(controls.Taken(bytes=taken))
             told = taken
 
     async def _input(self, process: GuestProcess, stdin: _Stdin | None) -> None:
@@ -357,6 +386,10 @@ class _Stdin:
             self._was_taken.clear()
             await self._was_taken.wait()
         return self._taken
+
+
+def _number(channel: Channel) -> Literal[1, 2]:
+    return 1 if channel is Channel.STDOUT else 2
 
 
 def _never() -> bool:

@@ -78,6 +78,8 @@ ROUTES = {
     "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
     "POST /v1/sandboxes/{id}/move": "file.move",
     "GET /v1/events": LOOKS,
+    "GET /v1/openapi.json": LOOKS,
+    "GET /docs": LOOKS,
 }
 
 
