@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 
-from agentkernel.errors import AgentKernelError, DaemonError, NotFoundError, all_error_types
+from agentkernel.errors import (
+    AgentKernelError,
+    DaemonError,
+    InvalidInputError,
+    NotFoundError,
+    all_error_types,
+)
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
@@ -16,6 +23,7 @@ MAX_HEAD = 64 << 10
 MAX_CHUNK_LINE = 1 << 10
 MAX_LENGTH_DIGITS = 18
 VERSION_HEADER = "agentkernel-version"
+OWNER_HEADER = "Agentkernel-Owner"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -86,6 +94,16 @@ def _client() -> str:
     return "agentkernel-cli" if "agentkernel.cli.main" in sys.modules else "agentkernel-sdk"
 
 
+def caller_headers(owner: str | None, client: str | None) -> dict[str, str]:
+    """Who calls, for every request of a transport."""
+    found = {"User-Agent": client or _client()}
+    if owner := owner or os.environ.get("AGENTKERNEL_OWNER"):
+        if not (owner.isascii() and owner.isprintable()):
+            raise InvalidInputError("an owner is small letters, digits and : . _ / -, at most 128")
+        found[OWNER_HEADER] = owner
+    return found
+
+
 def request(
     method: str,
     where: str,
@@ -95,7 +113,7 @@ def request(
     chunked: bool = False,
 ) -> bytes:
     """With `chunked` the body follows, in chunks."""
-    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel", f"User-Agent: {_client()}"]
+    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if chunked:
         lines.append("Transfer-Encoding: chunked")

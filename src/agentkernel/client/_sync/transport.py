@@ -124,11 +124,24 @@ class Connection:
 
 
 class Transport:
-    """Talks to the daemon of a state directory; starts it when none answers, unless told not to."""
+    """Talks to the daemon of a state directory; starts it when none answers, unless told not to.
 
-    def __init__(self, state_dir: str | None = None, *, start: bool = True) -> None:
+    `owner`: whose sandboxes there are for it, as a program's that acts on somebody else's word
+    (`mcp:claude-code`); without it what AGENTKERNEL_OWNER says, else the user's own. `client`: what
+    the audit log calls it.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | None = None,
+        *,
+        start: bool = True,
+        owner: str | None = None,
+        client: str | None = None,
+    ) -> None:
         self.daemon = Daemon(state_dir)
         self.daemon_version: str | None = None
+        self._headers = wire.caller_headers(owner, client)
         self._start = start
         self._pool: list[Connection] = []
         self._pid = os.getpid()
@@ -165,7 +178,8 @@ class Transport:
         seconds: float | None = CALL_SECONDS,
     ) -> bytes:
         """A request and the bytes of its answer."""
-        data = wire.request(method, wire.target(path, query), headers, body)
+        chosen = self._headers | dict(headers or {})
+        data = wire.request(method, wire.target(path, query), chosen, body)
         again = method in _AGAIN or "Idempotency-Key" in (headers or {})
         deadline = None if seconds is None else time.monotonic() + seconds
         for _ in range(_ATTEMPTS):
@@ -210,7 +224,8 @@ class Transport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
-            head = connection.send(wire.request("GET", wire.target(path, query)), deadline)
+            data = wire.request("GET", wire.target(path, query), self._headers)
+            head = connection.send(data, deadline)
             if head.status >= 400:
                 pieces = [piece for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
@@ -226,7 +241,7 @@ class Transport:
         self, path: str, body: Iterable[bytes], *, query: Mapping[str, Any] | None = None
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
-        headers = {"Content-Type": "application/octet-stream"}
+        headers = self._headers | {"Content-Type": "application/octet-stream"}
         data = wire.request("PUT", wire.target(path, query), headers, chunked=True)
         connection = Connection(self._connect(time.monotonic() + CALL_SECONDS))
         stream = connection.stream
@@ -254,7 +269,7 @@ class Transport:
         self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> WebSocket:
         deadline = time.monotonic() + CALL_SECONDS
-        data = wire.request("GET", wire.target(path, query), frames.UPGRADE)
+        data = wire.request("GET", wire.target(path, query), self._headers | frames.UPGRADE)
         for _ in range(_ATTEMPTS):
             connection = Connection(self._connect(deadline))
             try:
