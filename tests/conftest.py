@@ -12,12 +12,17 @@ import pytest
 from hypothesis import settings
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.conformance import Bench
+from agentkernel.errors import HostError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
 Run = Callable[..., Awaitable[ExecResult]]
+NeedEngine = Callable[[str], Awaitable[None]]
+
+MUST_WORK = frozenset(filter(None, os.environ.get("MUST_WORK", "").split(",")))
 
 # Found counterexamples are printed; a clone that can't be written to must pass too.
 settings.register_profile("default", database=None, deadline=None)
@@ -41,6 +46,27 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("state")
     os.environ["AGENTKERNEL_STATE_DIR"] = str(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def need_engine(tmp_path_factory: pytest.TempPathFactory) -> NeedEngine:
+    """Tries an engine once. Unless it makes sandboxes here the test is skipped with the reason, or
+    fails where MUST_WORK names the engine."""
+    unusable: dict[str, str] = {}
+
+    async def need(name: str) -> None:
+        if name not in unusable:
+            try:
+                async with Bench(name, tmp_path_factory.mktemp(name)).sandbox():
+                    unusable[name] = ""
+            except HostError as exc:
+                unusable[name] = exc.message
+        if reason := unusable[name]:
+            if name in MUST_WORK:
+                pytest.fail(f"{name} must work here: {reason}")
+            pytest.skip(f"{name}: {reason}")
+
+    return need
 
 
 @pytest.fixture

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from agentkernel.backends.registry import backend_names
 from agentkernel.conformance import CASES, Bench, Case, NotHere
-from agentkernel.errors import HostError
-
-MUST_WORK = frozenset(filter(None, os.environ.get("MUST_WORK", "").split(",")))
-_unusable: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -21,22 +17,13 @@ def conformance_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def bench(request: pytest.FixtureRequest, conformance_state: Path) -> Bench:
-    """Of an engine that makes sandboxes here; else the test is skipped with the reason, or fails
-    where MUST_WORK names the engine."""
-    name = request.param
-    bench = Bench(name, conformance_state)
-    if name not in _unusable:
-        try:
-            async with bench.sandbox():
-                _unusable[name] = ""
-        except HostError as exc:
-            _unusable[name] = exc.message
-    if reason := _unusable[name]:
-        if name in MUST_WORK:
-            pytest.fail(f"{name} must work here: {reason}")
-        pytest.skip(f"{name}: {reason}")
-    return bench
+async def bench(
+    request: pytest.FixtureRequest,
+    conformance_state: Path,
+    need_engine: Callable[[str], Awaitable[None]],
+) -> Bench:
+    await need_engine(request.param)
+    return Bench(request.param, conformance_state)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

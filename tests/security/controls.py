@@ -73,13 +73,14 @@ async def box_without(
     change: Change | None = None,
 ) -> AsyncIterator[Box]:
     """A sandbox that lacks `guards` (none: an ordinary one), gone at the end."""
-    blueprint = expand(spec or SandboxSpec(), owned=True)
+    spec = spec or SandboxSpec()
+    blueprint = expand(spec, owned=True)
     if change:
         blueprint = change(blueprint)
     with pytest.MonkeyPatch.context() as patch:
         for guard in guards:
             GUARDS[guard](patch)
-        sandbox = await kernel.backends["native"].create(blueprint)
+        sandbox = await kernel.backends[spec.backend].create(blueprint)
     try:
         yield Box(kernel, sandbox, await interpreter(kernel, sandbox))
     finally:

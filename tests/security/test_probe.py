@@ -8,13 +8,15 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.backends.local.backend import Launch
+from agentkernel.backends.oci import config
 from agentkernel.errors import (
     AgentKernelError,
     GuestProtocolError,
@@ -77,6 +79,62 @@ async def without(kernel: Runs, *guards: str, change: Change | None = None) -> P
     async with box_without(kernel, *guards, change=change) as box:
         sandbox: Any = Ordinary(box.sandbox)
         return await running.probe_sandbox(sandbox)
+
+
+ENGINES = ("runc", "crun", "gvisor")
+
+
+@pytest.fixture(params=ENGINES)
+async def engine(
+    request: pytest.FixtureRequest, need_engine: Callable[[str], Awaitable[None]]
+) -> str:
+    await need_engine(request.param)
+    name: str = request.param
+    return name
+
+
+@pytest.mark.parametrize("profile", ["permissive", "restrictive"])
+async def test_a_sound_sandbox_of_another_engine_is_fit(
+    engine: str, profile: str, box_kernel: Runs
+) -> None:
+    spec = SandboxSpec(backend=engine, profile=profile)
+    async with box_without(box_kernel, spec=spec) as box:
+        result = await running.probe_sandbox(box.sandbox)
+    assert wrong(result) == set()
+    assert result.fit
+    for finding in result.findings:
+        assert finding.state == "closed" or finding.reason, finding
+        words = finding.reason or ""
+        assert engine != "gvisor" or "user namespace" not in words, finding
+        assert engine == "gvisor" or "sentry" not in words, finding
+
+
+async def test_control_of_another_engine_with_more_rights(engine: str, box_kernel: Runs) -> None:
+    """Neither a filter nor masks, and two capabilities that nobody should have."""
+    spec = SandboxSpec(backend=engine)
+    change = with_capabilities("CAP_SYS_ADMIN", "CAP_NET_ADMIN")
+    async with box_without(box_kernel, "seccomp", "masks", spec=spec, change=change) as box:
+        sandbox: Any = Ordinary(box.sandbox)
+        found = wrong(await running.probe_sandbox(sandbox))
+    assert {"identity.effective", "identity.bounding", "call.mount", "call.unshare_mnt"} <= found
+    assert "call.personality_no_random" in found
+    if engine != "gvisor":
+        assert {"proc.diskstats", "proc.partitions"} <= found, "gVisor's /proc has nothing to mask"
+
+
+async def test_control_of_another_engine_with_a_directory_of_the_machine(
+    engine: str, box_kernel: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mounts(launch: Launch) -> list[dict[str, Any]]:
+        source = launch.plan.staged(launch.plan.source(str(tmp_path), writable=True))
+        return [config._mount("bind", "/mnt", "rbind", "rw", "nodev", source=source)]
+
+    monkeypatch.setattr(config, "_covered_trees", mounts)
+    async with box_without(box_kernel, spec=SandboxSpec(backend=engine)) as box:
+        result = await running.probe_sandbox(box.sandbox)
+    name = "mount.writable" if engine == "gvisor" else "mount.host_paths"
+    assert name in wrong(result)
+    assert "/mnt" in by_name(result)[name].detail
 
 
 class Ordinary:

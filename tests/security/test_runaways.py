@@ -5,8 +5,8 @@ The control of a tree that was killed is the same tree where nothing kills it: i
 
 from __future__ import annotations
 
+import asyncio
 import os
-import time
 import tracemalloc
 
 from agentkernel.guest.processes import Outcome, ProcessOptions
@@ -18,6 +18,8 @@ from .controls import box_without
 from .probes import INSIDE, MARK, Box, end, eventually, script, start
 
 MIB = 1 << 20
+# By when a command with a time limit must have ended, however busy the machine is.
+DEADLINE_S = 30.0
 
 # -- output -------------------------------------------------------------------------------------
 
@@ -26,15 +28,14 @@ async def test_output_flood_is_bounded(box: Box) -> None:
     """A command that only writes: what is kept is capped, and so is what the host holds."""
     tracemalloc.start()
     try:
-        begin = time.monotonic()
-        result = await box.run(
-            ["sh", "-c", "yes flood & yes flood 1>&2"], output_bytes=MIB, timeout_seconds=1.0
-        )
+        async with asyncio.timeout(DEADLINE_S):
+            result = await box.run(
+                ["sh", "-c", "yes flood & yes flood 1>&2"], output_bytes=MIB, timeout_seconds=1.0
+            )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert result.status.outcome is Outcome.TIMEOUT
-    assert time.monotonic() - begin < 10
     assert len(result.stdout) == len(result.stderr) == MIB
     assert result.truncated and result.dropped_bytes > 0
     assert peak < 16 * MIB, f"{peak >> 20} MiB were held"
@@ -96,13 +97,12 @@ ALL_ESCAPED = [f"escape{n}" for n in range(1, 7)]
 async def test_timeout_ends_the_whole_tree(box_kernel: Runs) -> None:
     async with box_without(box_kernel) as box:
         argv = [box.python, "-I", "-"]
-        begin = time.monotonic()
-        result = await box.run(
-            argv, stdin=script(ESCAPE, {"stay": True}), env={MARK: INSIDE}, timeout_seconds=1.5
-        )
+        async with asyncio.timeout(DEADLINE_S):
+            result = await box.run(
+                argv, stdin=script(ESCAPE, {"stay": True}), env={MARK: INSIDE}, timeout_seconds=1.5
+            )
         assert result.stdout == b"up\n", result.stderr
         assert result.status.outcome is Outcome.TIMEOUT
-        assert time.monotonic() - begin < 10
         assert (await box.probe(WHO))["left"] == []
 
 

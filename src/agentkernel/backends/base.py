@@ -111,6 +111,8 @@ class Sandbox(Protocol):
     """A running sandbox."""
 
     id: str
+    backend: str
+    """The name of the engine that made it."""
     channel: GuestChannel
     blueprint: Blueprint
     pid: int

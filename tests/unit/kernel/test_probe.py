@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.backends.registry import backend_names
 from agentkernel.errors import GuestProtocolError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.kernel.probe.catalogue import CATALOGUE, FAMILIES, GROUPS
+from agentkernel.kernel.probe.engines import ENGINES
 from agentkernel.kernel.probe.findings import ProbeFinding
 from agentkernel.kernel.probe.judge import judge
 from agentkernel.kernel.probe.report import MAX_REPORT_BYTES, Seen, parse_report
@@ -39,12 +41,18 @@ def line(name: str, answer: str = "ok", values: object = ()) -> bytes:
 
 
 def findings(
-    answers: Mapping[str, Seen], *, user: str = "root", **fields: object
+    answers: Mapping[str, Seen],
+    *,
+    user: str = "root",
+    engine: str = "native",
+    host: HostFacts | None = None,
+    **fields: object,
 ) -> dict[str, ProbeFinding]:
     """What is found if everything is refused but `answers`."""
     made = blueprint(**fields)
     report = {name: Seen("EPERM") for name in CATALOGUE} | dict(answers)
-    return {finding.name: finding for finding in judge({user: report}, made).findings}
+    result = judge({user: report}, made, engine=engine, host=host)
+    return {finding.name: finding for finding in result.findings}
 
 
 def test_both_sides_have_the_same_list() -> None:
@@ -100,13 +108,15 @@ def test_no_bytes_do_anything_else(data: bytes) -> None:
         parse_report(data, NAMES)
 
 
+@pytest.mark.parametrize("engine", ["native", "gvisor"])
 @settings(max_examples=25)
-@given(st.data())
-def test_no_answer_breaks_a_rule(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_no_answer_breaks_a_rule(engine: str, data: st.DataObject) -> None:
     """A guest can say anything: every rule has an answer, and none of them is a traceback."""
     values = st.lists(st.text(max_size=12), max_size=3).map(tuple)
     report = {name: Seen(data.draw(ANSWERS), data.draw(values)) for name in CATALOGUE}
-    result = judge({"root": report, "user": report}, blueprint(profile="restrictive"))
+    made = blueprint(profile="restrictive")
+    result = judge({"root": report, "user": report}, made, engine=engine)
     assert len(result.findings) == len(CATALOGUE)
     assert result.fit is all(finding.expected for finding in result.findings)
 
@@ -209,6 +219,80 @@ def test_the_page_has_every_try() -> None:
     rows = re.findall(r"^\| `([a-z0-9_.]+)` \| (.+) \|$", table, re.MULTILINE)
     assert dict(rows) == {entry.name: entry.opens for entry in CATALOGUE.values()}
     assert f"{len(CATALOGUE)} tries" in (ROOT / "docs/concepts/isolation.md").read_text()
+
+
+def test_every_engine_has_a_table_and_the_page_has_its_tries() -> None:
+    assert ENGINES.keys() == set(backend_names())
+    page = (ROOT / "docs/reference/probe.md").read_text()
+    for name, engine in ENGINES.items():
+        assert engine.rules.keys() <= CATALOGUE.keys(), name
+    table = page.partition("## gVisor")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([a-z]+\.[a-z0-9_]+)`", table)) == ENGINES["gvisor"].rules.keys()
+
+
+def test_a_reason_of_one_engine_is_none_of_another() -> None:
+    """What the sentry shows of itself would be the machine's where there is no sentry."""
+    opened = {
+        "proc.cmdline": Seen("ok"),
+        "agent.oom_score": Seen("ok"),
+        "mount.suid": Seen("ok", ("/",)),
+        "mount.writable": Seen("ok", ("/ 9p",)),
+        "proc.sys_writable": Seen("ok", ("/proc/sys/kernel/sem",)),
+        "device.fuse": Seen("ok"),
+    }
+    for engine in backend_names():
+        found = findings(opened, engine=engine)
+        for name in opened:
+            assert found[name].state == "open", (engine, name)
+            assert found[name].expected is (engine == "gvisor"), (engine, name)
+    assert not findings({"proc.kcore": Seen("ok")}, engine="gvisor")["proc.kcore"].expected
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mount.suid", ("/", "/tmp")),
+        ("mount.writable", ("/ 9p", "/mnt 9p")),
+        ("device.nodes", ("/dev/null c 1:3", "/dev/kvm c 10:232")),
+        ("network.unix_names", ("/run/agentkernel/socket/s", "/run/docker.sock")),
+    ],
+)
+def test_more_than_the_engine_has_is_a_finding(name: str, values: tuple[str, ...]) -> None:
+    found = findings({name: Seen("ok", values)}, engine="gvisor")[name]
+    assert (found.state, found.expected) == ("open", False)
+    assert values[-1].split()[0] in found.detail
+    fewer = findings({name: Seen("ok", values[:-1])}, engine="gvisor")[name]
+    assert fewer.expected, "control: without it"
+
+
+def test_a_sentry_s_ids_are_those_of_the_process_outside() -> None:
+    """Inside there is every id; what they are on the machine, the machine says."""
+    said = {"identity.uid_map": Seen("ok", ("0 0 4294967295",))}
+
+    def uid_map(host: HostFacts, engine: str = "gvisor") -> tuple[str, bool]:
+        found = findings(said, engine=engine, host=host)["identity.uid_map"]
+        return found.state, found.expected
+
+    assert uid_map(HostFacts(uid_map="0 1879048192 65536")) == ("closed", True)
+    assert uid_map(HostFacts(uid_map="0 0 4294967295")) == ("open", False)
+    assert uid_map(HostFacts()) == ("unknown", False)
+    assert uid_map(HostFacts(uid_map="0 1879048192 65536"), "native") == ("open", False)
+
+
+def test_an_engine_says_where_rights_and_sockets_are() -> None:
+    opened = {"call.chroot": Seen("ok"), "socket.inet": Seen("ok")}
+    found = findings(opened, engine="gvisor")
+    assert found["call.chroot"].reason == "by the profile: CAP_SYS_CHROOT in the sentry alone"
+    assert "sentry" in (found["socket.inet"].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("agentd", True), ("agentd        ", True), ("agentd --token x", False), (" agentd", False)],
+)
+def test_agentd_s_command_line_is_its_name(line: str, expected: bool) -> None:
+    found = findings({"agent.command_line": Seen("ok", (line,))})["agent.command_line"]
+    assert found.expected is expected
 
 
 def test_paths_of_the_machine_in_the_mount_table() -> None:

@@ -152,7 +152,7 @@ class LocalBackend(Backend):
             groups = self._groups_of(directory)
             groups.find()
             channel = await self._connect(directory, runtime.token)
-        return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+        return LocalSandbox(self.name, blueprint, runtime, channel, directory, groups, self._ranges)
 
     def kept(self) -> list[str]:
         try:
@@ -232,7 +232,7 @@ class LocalBackend(Backend):
         except BaseException:
             await self._end_unwatched(directory)
             raise
-        return LocalSandbox(blueprint, runtime, channel, directory, groups, self._ranges)
+        return LocalSandbox(self.name, blueprint, runtime, channel, directory, groups, self._ranges)
 
     async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
         place = directory.path if self.listen is None else directory.engine

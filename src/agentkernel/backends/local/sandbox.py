@@ -41,6 +41,7 @@ class LocalSandbox:
 
     def __init__(
         self,
+        backend: str,
         blueprint: Blueprint,
         runtime: Runtime,
         channel: GuestChannel,
@@ -49,6 +50,7 @@ class LocalSandbox:
         ranges: IdRanges,
     ) -> None:
         self.id = blueprint.id
+        self.backend = backend
         self.blueprint = blueprint
         self.channel = channel
         self.pid = runtime.process.pid

@@ -78,6 +78,10 @@ def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
     config = _config(launch, blueprint, AGENT_PATH)
     config["mounts"] = [
         _mount("proc", "/proc", "nodev", "noexec"),
+        # Empty and read-only, as on the other engines; what is not said here is mounted writable.
+        _mount("tmpfs", "/sys", "nodev", "noexec", "size=4k", "mode=555", "ro"),
+        _mount("dev", "/dev", "noexec", "ro"),
+        _mount("devpts", "/dev/pts", "noexec"),
         _mount("tmpfs", "/dev/shm", "nodev", "noexec", f"size={limits.shm_bytes}", "mode=1777"),
         _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", "mode=1777"),
         _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", "mode=755"),

@@ -12,7 +12,6 @@ from agentkernel.kernel.probe import identity, surroundings
 from agentkernel.kernel.probe.rules import CALL, FILE, SOCKET, Rule, denied, nothing, only
 
 _DEBUG = ("permissive", "moderate")
-_UNREACHED: Final = "in the sandbox's own network namespace"
 
 
 class Try(NamedTuple):
@@ -44,6 +43,8 @@ _admin = denied(cap="CAP_SYS_ADMIN")
 _plain = denied()
 # Where none may be made, the filter is not the only one who says so.
 _nested = denied(also=("ENOSPC",), nested=True)
+# A kernel that does not know the question has no answer to give away.
+_question = denied(also=("ENOTTY",))
 _file = denied(FILE)
 _hidden = nothing()
 
@@ -70,8 +71,8 @@ _NAMESPACE: dict[str, tuple[str, Rule]] = {
             "uts": "UTS", "cgroup": "cgroup", "time": "time",
         }.items()
     },
-    "parent": ("get hold of the user namespace above", _plain),
-    "net_owner": ("get hold of the namespace that owns its network", _plain),
+    "parent": ("get hold of the user namespace above", _question),
+    "net_owner": ("get hold of the namespace that owns its network", _question),
     "processes": ("see processes from outside", _hidden),
 }  # fmt: skip
 _MACHINE: dict[str, tuple[str, Rule]] = {
@@ -154,7 +155,7 @@ _CALL: dict[str, tuple[str, Rule]] = {
 _MOUNT: dict[str, tuple[str, Rule]] = {
     "suid": ("use set-user-id files of a mount", _hidden),
     "device": ("use device nodes of a mount", surroundings.devices),
-    "writable": ("write to mounts", surroundings.writable),
+    "writable": ("write to mounts", surroundings.writable()),
     "host_paths": ("read paths of the machine in its mount table", surroundings.host_paths),
 }
 _PROC: dict[str, tuple[str, Rule]] = {
@@ -206,7 +207,7 @@ _SYS: dict[str, tuple[str, Rule]] = {
     "cgroup_writable": ("change control groups", _hidden),
 }
 _DEVICE: dict[str, tuple[str, Rule]] = {
-    "nodes": ("use device nodes", surroundings.nodes),
+    "nodes": ("use device nodes", surroundings.nodes()),
     "mknod": ("make device nodes", _plain),
     **{
         name: (f"open /dev/{path}", _file)
@@ -227,10 +228,11 @@ FAMILIES: Final = (
     *("vsock", "kcm", "qipcrtr", "smc", "xdp", "mctp"),
 )
 """Names of the socket families, each at its number."""
+_unreached = denied(SOCKET, meant=lambda engine: f"in every profile, {engine.network}")
 _MEANT: Final = {
-    "unix": denied(SOCKET, meant=f"in every profile, {_UNREACHED}"),
-    "inet": denied(SOCKET, meant=f"in every profile, {_UNREACHED}"),
-    "inet6": denied(SOCKET, meant=f"in every profile, {_UNREACHED}"),
+    "unix": _unreached,
+    "inet": _unreached,
+    "inet6": _unreached,
     "netlink": denied(SOCKET, seccomp=_DEBUG),
 }
 _SOCKET: dict[str, tuple[str, Rule]] = {
@@ -253,7 +255,7 @@ _NETWORK: dict[str, tuple[str, Rule]] = {
     "host_tcp": ("connect to the machine's loopback", denied(SOCKET)),
     "host_abstract": ("connect to abstract sockets of the machine", denied(SOCKET)),
     "unix_names": ("see unix sockets from outside", _hidden),
-    "configure": ("configure its network", denied(SOCKET)),
+    "configure": ("configure its network", denied(SOCKET, also=("ENOTTY",))),
 }
 _AGENT: dict[str, tuple[str, Rule]] = {
     "ptrace": ("trace agentd", _plain),

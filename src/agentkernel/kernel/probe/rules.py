@@ -6,7 +6,7 @@ that no line of the blueprint asks for has no reason, which makes it a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,6 +49,16 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     gid_map: str = ""
 
 
+class Engine(NamedTuple):
+    """What an engine's own way of doing things changes: where the guest's capabilities count and
+    its sockets are, for reasons that say so, and the rules of tries that mean something else there
+    than the catalogue says."""
+
+    rights: str = "in the guest's own user namespace"
+    network: str = "in the sandbox's own network namespace"
+    rules: Mapping[str, Rule] = {}
+
+
 class Context(NamedTuple):
     """The sandbox and the user that a report is of."""
 
@@ -56,6 +66,7 @@ class Context(NamedTuple):
     effective: Mapping[str, EffectiveLine]
     host: HostFacts
     user: str
+    engine: Engine = Engine()
 
     def capabilities(self) -> frozenset[str]:
         return self.blueprint.capabilities if self.user == "root" else frozenset()
@@ -89,7 +100,7 @@ def denied(
     cap: str | None = None,
     seccomp: tuple[str, ...] = (),
     nested: bool = False,
-    meant: str | None = None,
+    meant: str | Callable[[Engine], str] | None = None,
 ) -> Rule:
     """Closed by an answer out of `answers`; open is meant with `cap`, in these seccomp profiles,
     with nested user namespaces asked for, or always for the reason `meant`."""
@@ -100,9 +111,9 @@ def denied(
             return CLOSED
         if _is_no_answer(seen):
             return Verdict("unknown")
-        reason = meant
+        reason = meant(at.engine) if callable(meant) else meant
         if cap is not None and cap in at.capabilities():
-            reason = f"by the profile: {cap} in the guest's own user namespace"
+            reason = f"by the profile: {cap} {at.engine.rights}"
         elif seccomp and at.blueprint.seccomp in seccomp:
             reason = f"by the system call filter {at.blueprint.seccomp}"
         elif nested and at.blueprint.nested_userns:
@@ -128,10 +139,28 @@ def judged(
 
 def nothing(answers: frozenset[str] = FILE) -> Rule:
     """Nothing may be found."""
+    return nothing_but((), "", answers)
+
+
+def nothing_but(meant: Collection[str], reason: str, answers: frozenset[str] = FILE) -> Rule:
+    """Nothing may be found, except what is `meant`, for that reason."""
+
+    def rule(seen: Seen, at: Context) -> Verdict:
+        if wrong := [value for value in seen.values if value not in meant]:
+            return opened(None, *wrong)
+        if seen.values:
+            return opened(reason, *seen.values)
+        return Verdict("unknown") if seen.answer not in answers | {"ok"} else CLOSED
+
+    return rule
+
+
+def found(reason: str, answers: frozenset[str] = FILE) -> Rule:
+    """Whatever is found is meant, for that reason."""
 
     def rule(seen: Seen, at: Context) -> Verdict:
         if seen.values:
-            return opened(None, *seen.values)
+            return opened(reason, *seen.values)
         return Verdict("unknown") if seen.answer not in answers | {"ok"} else CLOSED
 
     return rule

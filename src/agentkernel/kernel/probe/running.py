@@ -57,6 +57,7 @@ async def probe_sandbox(sandbox: Sandbox) -> ProbeResult:
     return judge(
         reports,
         sandbox.blueprint,
+        engine=sandbox.backend,
         effective=sandbox.effective,
         host=host_facts(getattr(sandbox, "pid", None)),  # engines with a process of their own
         notes=notes,

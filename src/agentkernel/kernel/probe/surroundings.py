@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from agentkernel.backends.base import NOT_ENFORCED
 from agentkernel.kernel.probe.report import Seen
@@ -26,14 +26,20 @@ def _devices(values: tuple[str, ...], at: Context) -> Verdict:
     return _unless(wrong, "in /dev alone, where the nodes are")
 
 
-def _writable(values: tuple[str, ...], at: Context) -> Verdict:
-    wrong = []
-    for value in values:
-        point, _, kind = value.partition(" ")
-        if kind not in _OWN_TYPES and not (kind == "devtmpfs" and point.startswith("/dev/")):
-            wrong.append(value)
-    points = (value.partition(" ")[0] for value in values)
-    return _unless(wrong, "the sandbox's own files and nodes", *points)
+def writable(also: Collection[str] = ()) -> Rule:
+    """File systems of the sandbox's own, and the mounts `also`, each a path and a type."""
+
+    def check(values: tuple[str, ...], at: Context) -> Verdict:
+        wrong = []
+        for value in values:
+            point, _, kind = value.partition(" ")
+            is_node = kind == "devtmpfs" and point.startswith("/dev/")
+            if kind not in _OWN_TYPES and not is_node and value not in also:
+                wrong.append(value)
+        points = (value.partition(" ")[0] for value in values)
+        return _unless(wrong, "the sandbox's own files and nodes", *points)
+
+    return judged(check)
 
 
 def _host_paths(values: tuple[str, ...], at: Context) -> Verdict:
@@ -49,13 +55,19 @@ def _is_same_path(value: str) -> bool:
     return kind == "proc" or point == root != "/"
 
 
-def _nodes(values: tuple[str, ...], at: Context) -> Verdict:
-    wrong = [value for value in values if not _NODE.fullmatch(value)]
-    return _unless(wrong, "those that every program expects", *(v.split(" ")[0] for v in values))
+def nodes(reason: str = "those that every program expects", also: Collection[str] = ()) -> Rule:
+    """The harmless ones, and those of `also`, as the probe names them."""
+
+    def check(values: tuple[str, ...], at: Context) -> Verdict:
+        wrong = [value for value in values if not _NODE.fullmatch(value) and value not in also]
+        return _unless(wrong, reason, *(value.split(" ")[0] for value in values))
+
+    return judged(check)
 
 
 def _agent_line(values: tuple[str, ...], at: Context) -> Verdict:
-    known = values == ("agentd",)
+    """One that was started under a longer name has nothing in its place: the probe shows blanks."""
+    known = len(values) == 1 and values[0].rstrip(" ") == "agentd"
     return opened("its name and nothing else" if known else None, *values)
 
 
@@ -113,7 +125,7 @@ def processes_of_user(seen: Seen, at: Context) -> Verdict:
     line = at.effective.get("pids")
     if line is not None and "control group" in line.enforced_by:
         return opened("the pids control group bounds them together", *seen.values)
-    return _limited("", lambda it: it.blueprint.limits.pids, _number)(seen, at)
+    return _limited("pids", lambda it: it.blueprint.limits.pids, _number)(seen, at)
 
 
 def core(seen: Seen, at: Context) -> Verdict:
@@ -139,9 +151,7 @@ def size(limit: str) -> Rule:
 
 
 devices = judged(_devices)
-writable = judged(_writable)
 host_paths = judged(_host_paths)
-nodes = judged(_nodes)
 agent_line = judged(_agent_line, FILE)
 agent_descriptors = judged(_agent_descriptors, FILE)
 oom_order = judged(_oom_order)
