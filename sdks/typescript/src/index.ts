@@ -1,0 +1,36 @@
+/** agentkernel: the place where AI agents run code. The public door. */
+
+export { type CallOptions, Client, type ClientOptions } from "./client.ts";
+export {
+  type Command,
+  type CommandOptions,
+  CommandStream,
+  type SignalNumber,
+  type StreamOptions,
+} from "./commands.ts";
+export * from "./error-types.ts";
+export { AgentKernelError, type ErrorOptions } from "./errors.ts";
+export { type Event, type EventOptions, events } from "./events.ts";
+export {
+  type Content,
+  type FileOptions,
+  Files,
+  type GuestPath,
+  type RangeOptions,
+  type TreeOptions,
+} from "./files.ts";
+export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
+export {
+  type Change,
+  type Chunk,
+  CommandResult,
+  type Entry,
+  type FileType,
+  type JobInfo,
+  type Outcome,
+  type SandboxInfo,
+  type TreeSummary,
+} from "./results.ts";
+export { type RunOptions, type RunStreamOptions, run, runStream } from "./runs.ts";
+export { type AtEnd, type CreateOptions, type ExecOptions, Sandbox } from "./sandbox.ts";
+export type { SandboxSpec } from "./specs.ts";

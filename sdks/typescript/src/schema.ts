@@ -1,0 +1,2169 @@
+// Generated from docs/reference/openapi.json by `npm run generate`. Change that, not this.
+
+export interface paths {
+    "/v1/version": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Version, process and state directory of the daemon */
+        get: operations["getVersion"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How many sandboxes and jobs there are, and what the daemon itself takes */
+        get: operations["getStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/shutdown": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End the daemon; sandboxes and jobs go on */
+        post: operations["shutDown"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sandboxes by label and state, in the order they were made */
+        get: operations["listSandboxes"];
+        put?: never;
+        /** Make a sandbox and start it; 200: a repetition, it was there */
+        post: operations["createSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A sandbox, what holds in it, what enforces that, and what it has used */
+        get: operations["getSandbox"];
+        put?: never;
+        post?: never;
+        /** End a sandbox and remove every trace but its events */
+        delete: operations["removeSandbox"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a stopped sandbox again */
+        post: operations["startSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End every process of a sandbox and keep its files */
+        post: operations["stopSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Begin a sandbox's time to live anew, from now */
+        post: operations["extendSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/probe": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Try from inside what a guest can reach */
+        post: operations["probeSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/exec": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a command to its end in a sandbox that runs */
+        post: operations["execInSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run a command to its end in a sandbox of its own, which is removed then */
+        post: operations["run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/exec/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A command in a sandbox, both directions while it runs */
+        get: operations["streamExecInSandbox"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/run/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The same in a sandbox of its own, which ends with the stream */
+        get: operations["streamRun"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The jobs of a sandbox */
+        get: operations["listSandboxJobs"];
+        put?: never;
+        /** Start a command that goes on without anybody listening */
+        post: operations["startJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A job */
+        get: operations["getJob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job}/signal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Send a job a signal, or end it with all it started */
+        post: operations["signalJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job}/attach": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A job's output from any offset and live, and its stdin */
+        get: operations["attachJob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The content of a file, or a range of it */
+        get: operations["readFile"];
+        /** Replace a file, whole or not at all, or append to it */
+        put: operations["writeFile"];
+        post?: never;
+        /** Remove a file, or a directory with all that is in it */
+        delete: operations["removeFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/stat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a file is */
+        get: operations["statFile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The files of a directory */
+        get: operations["listFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/mkdir": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a directory */
+        post: operations["makeDirectory"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Move a file or a directory */
+        post: operations["moveFile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/tree": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is below a directory, as tar */
+        get: operations["downloadTree"];
+        /** Unpack tar into a directory */
+        put: operations["uploadTree"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What changes in a directory, or of a file, as it happens */
+        get: operations["watchFiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happens to sandboxes and jobs, as it happens */
+        get: operations["streamEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/openapi.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** This description */
+        get: operations["getOpenApi"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/docs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The same as a page to read */
+        get: operations["getDocs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /**
+         * Accepted
+         * @description It was heard, and happens.
+         */
+        Accepted: Record<string, never>;
+        /**
+         * CaughtUp
+         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
+         */
+        CaughtUp: {
+            /** @enum {unknown} */
+            event: "caught_up";
+            stdout_offset: number;
+            stderr_offset: number;
+        };
+        /**
+         * Changed
+         * @description A change below what is watched; paths are relative to it, empty for that itself.
+         */
+        Changed: {
+            path?: string;
+            path_b64?: string;
+            to?: string;
+            to_b64?: string;
+        };
+        /**
+         * Command
+         * @description A command of a stream or a job.
+         */
+        Command: {
+            /** @default null */
+            argv?: string[] | null;
+            /** @default null */
+            shell?: string | null;
+            /** @default null */
+            cwd?: string | null;
+            /** @default null */
+            timeout_seconds?: number | null;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            user?: string | null;
+            /** @default false */
+            stdin?: boolean;
+            /** @default null */
+            pty?: [
+                number,
+                number
+            ] | null;
+            /** @default null */
+            output_bytes?: number | null;
+        };
+        /**
+         * CommandStatus
+         * @description How a command ended. `exit_code` is null unless it exited: none is ever invented. `errno` and
+         *         `stage` say why it could not be started; `full`: file systems without room when it ended.
+         */
+        CommandStatus: {
+            outcome: components["schemas"]["Outcome"];
+            exit_code: number | null;
+            signal: number | null;
+            errno?: string;
+            stage?: string;
+            dropped_bytes: number;
+            usage: components["schemas"]["Usage"];
+            full?: string;
+            truncated: boolean;
+        };
+        /**
+         * ConfigOrigin
+         * @description Where a spec comes from. Of variables only the names are kept.
+         */
+        ConfigOrigin: {
+            /** @default [] */
+            files?: components["schemas"]["ConfigSource"][];
+            /** @default {} */
+            values?: {
+                [key: string]: components["schemas"]["ConfigValue"];
+            };
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * ConfigSource
+         * @description A configuration file as it was when the spec was made from it.
+         */
+        ConfigSource: {
+            /** @enum {unknown} */
+            kind: "project" | "user";
+            path: string;
+            sha256: string;
+            trusted: boolean;
+        };
+        /**
+         * ConfigValue
+         * @description A resolved value and which of flag, project, user, profile, default it comes from.
+         */
+        ConfigValue: {
+            value: string | number | boolean;
+            from: string;
+        };
+        /**
+         * Control
+         * @description A control frame of a client: exactly one of these.
+         */
+        Control: {
+            /** @default null */
+            signal?: number | null;
+            /** @default false */
+            kill?: boolean;
+            /** @default false */
+            eof?: boolean;
+            /** @default null */
+            rows?: number | null;
+            /** @default null */
+            columns?: number | null;
+        };
+        /**
+         * EffectiveLine
+         * @description One line of what really holds: `what`, its `value`, and what enforces it.
+         *
+         *         Of a limit that does not hold, `enforced_by` begins with NOT_ENFORCED and says why.
+         */
+        EffectiveLine: {
+            what: string;
+            value: string;
+            enforced_by: string;
+        };
+        /**
+         * Ended
+         * @description Nothing more comes.
+         */
+        Ended: Record<string, never>;
+        /**
+         * Entry
+         * @description A file. `mode` is a number; a name or target that is not UTF-8 is `…_b64`.
+         */
+        Entry: {
+            name?: string;
+            name_b64?: string;
+            type: components["schemas"]["FileType"];
+            size: number;
+            mode: number;
+            uid: number;
+            gid: number;
+            mtime_ms: number;
+            target?: string;
+            target_b64?: string;
+        };
+        /** EntryList */
+        EntryList: {
+            entries: components["schemas"]["Entry"][];
+        };
+        /**
+         * Event
+         * @description Something that happened. `seq` grows, and is the event's id.
+         */
+        Event: {
+            seq: number;
+            at: number;
+            kind: string;
+            sandbox_id: string | null;
+            body: Record<string, never>;
+        };
+        /**
+         * Exec
+         * @description A command to its end, with its input and output in the bodies.
+         */
+        Exec: {
+            /** @default null */
+            argv?: string[] | null;
+            /** @default null */
+            shell?: string | null;
+            /** @default null */
+            cwd?: string | null;
+            /** @default null */
+            timeout_seconds?: number | null;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            user?: string | null;
+            /** @default null */
+            stdin?: string | null;
+            /** @default null */
+            stdin_b64?: string | null;
+            /** @default null */
+            output_bytes?: number | null;
+        };
+        /**
+         * Exit
+         * @description How it ended. The last one.
+         */
+        Exit: {
+            /** @enum {unknown} */
+            event: "exit";
+            outcome: components["schemas"]["Outcome"];
+            exit_code: number | null;
+            signal: number | null;
+            errno?: string;
+            stage?: string;
+            dropped_bytes: number;
+            usage: components["schemas"]["Usage"];
+            full?: string;
+            truncated: boolean;
+        };
+        /** Extend */
+        Extend: {
+            ttl_seconds: number;
+        };
+        /**
+         * Failed
+         * @description What went wrong. The last one.
+         */
+        Failed: {
+            /** @enum {unknown} */
+            event: "error";
+            type: string;
+            title: string;
+            status: number;
+            /** @enum {unknown} */
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unenforceable" | "unsupported";
+            detail: string;
+            retryable: boolean;
+            hint?: string;
+            details?: Record<string, never>;
+        };
+        /**
+         * FileType
+         * @enum {unknown}
+         */
+        FileType: "block" | "char" | "dir" | "fifo" | "file" | "link" | "socket";
+        /**
+         * Gap
+         * @description Events were lost: look at the state anew. `oldest` is the first that may still be there.
+         */
+        Gap: {
+            oldest: number;
+            newest: number;
+        };
+        /**
+         * Job
+         * @description `status` is there once it ended; of a lost one nobody knows it.
+         */
+        Job: {
+            id: string;
+            sandbox_id: string;
+            argv: string[];
+            cwd: string | null;
+            user: string | null;
+            stdin: boolean;
+            pty: [
+                number,
+                number
+            ] | null;
+            timeout_seconds: number | null;
+            output_bytes: number | null;
+            /** @enum {unknown} */
+            state: "ended" | "lost" | "running";
+            status: components["schemas"]["CommandStatus"] | null;
+            created_at: number;
+            ended_at: number | null;
+        };
+        /** JobList */
+        JobList: {
+            jobs: components["schemas"]["Job"][];
+        };
+        /**
+         * Limits
+         * @description Default limits. None means that the profile sets none, not that the kernel has none.
+         */
+        Limits: {
+            memory_bytes: number | null;
+            cpus: number | null;
+            pids: number;
+            disk_bytes: number | null;
+            nofile: number | null;
+            output_bytes: number;
+            exec_timeout: number | null;
+            tmp_bytes: number;
+            shm_bytes: number;
+            run_bytes: number;
+            tmpfs_inodes: number;
+        };
+        /** MakeDirectory */
+        MakeDirectory: {
+            path: string;
+            /** @default null */
+            mode?: string | null;
+            /** @default false */
+            parents?: boolean;
+            /** @default null */
+            user?: string | null;
+        };
+        /** Move */
+        Move: {
+            path: string;
+            to: string;
+            /** @default false */
+            replace?: boolean;
+            /** @default null */
+            user?: string | null;
+        };
+        /**
+         * NewSandbox
+         * @description It stays until somebody removes it, so it keeps its files unless told not to.
+         */
+        NewSandbox: {
+            /** @default native */
+            backend?: string;
+            /** @default host */
+            image?: string;
+            /** @default moderate */
+            profile?: string;
+            /** @default root */
+            user?: string;
+            /** @default true */
+            toolchains?: boolean;
+            /** @default false */
+            nested_userns?: boolean;
+            /** @default null */
+            memory_bytes?: number | null;
+            /** @default null */
+            cpus?: number | null;
+            /** @default null */
+            pids?: number | null;
+            /** @default null */
+            disk_bytes?: number | null;
+            /** @default false */
+            unlimited_disk?: boolean;
+            /** @default null */
+            nofile?: number | null;
+            /** @default false */
+            best_effort?: boolean;
+            /** @default false */
+            ephemeral?: boolean;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            command_timeout_seconds?: number | null;
+            /** @default null */
+            command_output_bytes?: number | null;
+            /** @default null */
+            config?: components["schemas"]["ConfigOrigin"] | null;
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            name?: string | null;
+            /** @default {} */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            ttl_seconds?: number | null;
+            /** @default null */
+            idle_seconds?: number | null;
+            /** @default null */
+            on_ttl?: ("remove" | "stop") | null;
+            /** @default null */
+            on_idle?: ("remove" | "stop") | null;
+        };
+        /**
+         * Notice
+         * @description `run` only: a default of the profile that does not hold on this machine.
+         */
+        Notice: {
+            /** @enum {unknown} */
+            event: "notice";
+            text: string;
+        };
+        /**
+         * Offset
+         * @description The output that follows does not follow what came before (jobs).
+         */
+        Offset: {
+            /** @enum {unknown} */
+            event: "offset";
+            /** @enum {unknown} */
+            channel: 1 | 2;
+            offset: number;
+        };
+        /**
+         * Outcome
+         * @description How a command ended. Only `exited` has an exit code; none is ever invented.
+         * @enum {unknown}
+         */
+        Outcome: "exited" | "lost" | "not_started" | "oom" | "signaled" | "timeout";
+        /**
+         * Probe
+         * @description Nothing to choose yet.
+         */
+        Probe: Record<string, never>;
+        /**
+         * ProbeFinding
+         * @description One try. `opens`: what a guest can do if it is open. `expected`: it is closed, or open for
+         *         `reason`. `answers`: what came of it, by user. `detail`: what was seen, if it is open.
+         */
+        ProbeFinding: {
+            name: string;
+            group: string;
+            opens: string;
+            /** @enum {unknown} */
+            state: "closed" | "open" | "unknown";
+            expected: boolean;
+            reason: string | null;
+            detail: string;
+            answers: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * ProbeResult
+         * @description `fit`: nothing is open that should be closed. `users`: as whom it was tried. `notes`: what
+         *         was not tried, and why.
+         */
+        ProbeResult: {
+            fit: boolean;
+            users: string[];
+            findings: components["schemas"]["ProbeFinding"][];
+            notes: string[];
+        };
+        /**
+         * Problem
+         * @description What went wrong (RFC 9457). `code` is one of a closed list, `hint` says what to do about it,
+         *         and with `retryable` the same call may succeed later.
+         */
+        Problem: {
+            type: string;
+            title: string;
+            status: number;
+            /** @enum {unknown} */
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unenforceable" | "unsupported";
+            detail: string;
+            retryable: boolean;
+            hint?: string;
+            details?: Record<string, never>;
+        };
+        /**
+         * Progress
+         * @description `run` only: what is being made before the command can start, such as an image.
+         */
+        Progress: {
+            /** @enum {unknown} */
+            event: "progress";
+            text: string;
+        };
+        /**
+         * Result
+         * @description The same with what it wrote: text, or `…_b64` if that is not UTF-8.
+         */
+        Result: {
+            outcome: components["schemas"]["Outcome"];
+            exit_code: number | null;
+            signal: number | null;
+            errno?: string;
+            stage?: string;
+            dropped_bytes: number;
+            usage: components["schemas"]["Usage"];
+            full?: string;
+            truncated: boolean;
+            stdout?: string;
+            stdout_b64?: string;
+            stderr?: string;
+            stderr_b64?: string;
+        };
+        /**
+         * Run
+         * @description A sandbox for one command: `env` and `user` are the sandbox's, and so the command's.
+         */
+        Run: {
+            /** @default native */
+            backend?: string;
+            /** @default host */
+            image?: string;
+            /** @default moderate */
+            profile?: string;
+            /** @default root */
+            user?: string;
+            /** @default true */
+            toolchains?: boolean;
+            /** @default false */
+            nested_userns?: boolean;
+            /** @default null */
+            memory_bytes?: number | null;
+            /** @default null */
+            cpus?: number | null;
+            /** @default null */
+            pids?: number | null;
+            /** @default null */
+            disk_bytes?: number | null;
+            /** @default false */
+            unlimited_disk?: boolean;
+            /** @default null */
+            nofile?: number | null;
+            /** @default false */
+            best_effort?: boolean;
+            /** @default true */
+            ephemeral?: boolean;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            command_timeout_seconds?: number | null;
+            /** @default null */
+            command_output_bytes?: number | null;
+            /** @default null */
+            config?: components["schemas"]["ConfigOrigin"] | null;
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            argv?: string[] | null;
+            /** @default null */
+            shell?: string | null;
+            /** @default null */
+            cwd?: string | null;
+            /** @default null */
+            timeout_seconds?: number | null;
+            /** @default null */
+            stdin?: string | null;
+            /** @default null */
+            stdin_b64?: string | null;
+            /** @default null */
+            output_bytes?: number | null;
+            /** @default null */
+            ttl_seconds?: number | null;
+        };
+        /** RunStream */
+        RunStream: {
+            /**
+             * @default {
+             *       "backend": "native",
+             *       "image": "host",
+             *       "profile": "moderate",
+             *       "user": "root",
+             *       "toolchains": true,
+             *       "nested_userns": false,
+             *       "memory_bytes": null,
+             *       "cpus": null,
+             *       "pids": null,
+             *       "disk_bytes": null,
+             *       "unlimited_disk": false,
+             *       "nofile": null,
+             *       "best_effort": false,
+             *       "ephemeral": true,
+             *       "env": {},
+             *       "command_timeout_seconds": null,
+             *       "command_output_bytes": null,
+             *       "config": null,
+             *       "host_env": {}
+             *     }
+             */
+            spec?: components["schemas"]["SandboxSpec"];
+            command: components["schemas"]["Command"];
+            /** @default null */
+            ttl_seconds?: number | null;
+        };
+        /**
+         * Sandbox
+         * @description A sandbox as shown. Not its environment: that is where secrets are.
+         */
+        Sandbox: {
+            id: string;
+            name: string | null;
+            /** @enum {unknown} */
+            state: "creating" | "error" | "removing" | "running" | "stopped";
+            backend: string;
+            image: string | null;
+            profile: string | null;
+            user: string | null;
+            limits: components["schemas"]["Limits"] | null;
+            ephemeral: boolean;
+            labels: {
+                [key: string]: string;
+            };
+            created_at: number;
+            updated_at: number;
+            started_at: number | null;
+            expires_at: number | null;
+            ttl_seconds: number | null;
+            idle_seconds: number | null;
+            /** @enum {unknown} */
+            on_ttl: "remove" | "stop";
+            /** @enum {unknown} */
+            on_idle: "remove" | "stop";
+            error: string | null;
+            config: components["schemas"]["ConfigOrigin"] | null;
+            notices: string[];
+        };
+        /**
+         * SandboxDetail
+         * @description With what holds in it and what it has used: now, or in its last run.
+         */
+        SandboxDetail: {
+            id: string;
+            name: string | null;
+            /** @enum {unknown} */
+            state: "creating" | "error" | "removing" | "running" | "stopped";
+            backend: string;
+            image: string | null;
+            profile: string | null;
+            user: string | null;
+            limits: components["schemas"]["Limits"] | null;
+            ephemeral: boolean;
+            labels: {
+                [key: string]: string;
+            };
+            created_at: number;
+            updated_at: number;
+            started_at: number | null;
+            expires_at: number | null;
+            ttl_seconds: number | null;
+            idle_seconds: number | null;
+            /** @enum {unknown} */
+            on_ttl: "remove" | "stop";
+            /** @enum {unknown} */
+            on_idle: "remove" | "stop";
+            error: string | null;
+            config: components["schemas"]["ConfigOrigin"] | null;
+            notices: string[];
+            effective: components["schemas"]["EffectiveLine"][];
+            usage: components["schemas"]["SandboxUsage"] | null;
+        };
+        /**
+         * SandboxPage
+         * @description `next` is the `after` of the following page; null: there is none.
+         */
+        SandboxPage: {
+            sandboxes: components["schemas"]["Sandbox"][];
+            next: number | null;
+        };
+        /**
+         * SandboxSpec
+         * @description What a sandbox is to be. None: as the profile says.
+         *
+         *         `ephemeral`: its files are in memory where the kernel can do that, and it is removed when it
+         *         ends; any other keeps its files on disk over stop and start. `best_effort`: a limit that this
+         *         machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
+         *         commands whose caller says nothing else. `config`: which files this was read from; kept and
+         *         shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
+         *         image shows; without it, this process's own.
+         */
+        SandboxSpec: {
+            /** @default native */
+            backend?: string;
+            /** @default host */
+            image?: string;
+            /** @default moderate */
+            profile?: string;
+            /** @default root */
+            user?: string;
+            /** @default true */
+            toolchains?: boolean;
+            /** @default false */
+            nested_userns?: boolean;
+            /** @default null */
+            memory_bytes?: number | null;
+            /** @default null */
+            cpus?: number | null;
+            /** @default null */
+            pids?: number | null;
+            /** @default null */
+            disk_bytes?: number | null;
+            /** @default false */
+            unlimited_disk?: boolean;
+            /** @default null */
+            nofile?: number | null;
+            /** @default false */
+            best_effort?: boolean;
+            /** @default true */
+            ephemeral?: boolean;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            command_timeout_seconds?: number | null;
+            /** @default null */
+            command_output_bytes?: number | null;
+            /** @default null */
+            config?: components["schemas"]["ConfigOrigin"] | null;
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * SandboxUsage
+         * @description What a sandbox has used since it was started. None: not knowable here, never a guess.
+         *
+         *         `counted_by` says what counted the time and the memory. `throttled_seconds`: how long processes
+         *         had to wait because of the limit of cpus. `disk_bytes`: what its files take now, where they have
+         *         a bound.
+         */
+        SandboxUsage: {
+            counted_by: string;
+            cpu_seconds: number | null;
+            throttled_seconds: number | null;
+            memory_bytes: number | null;
+            peak_memory_bytes: number | null;
+            processes: number | null;
+            disk_bytes: number | null;
+        };
+        /** Signal */
+        Signal: {
+            /** @default null */
+            signal?: number | null;
+            /** @default false */
+            kill?: boolean;
+        };
+        /**
+         * Started
+         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command.
+         */
+        Started: {
+            /** @enum {unknown} */
+            event: "started";
+            pid: number;
+            stdin_window: number;
+        };
+        /**
+         * Status
+         * @description Sandboxes and jobs by state; `memory_bytes` is the daemon's own.
+         */
+        Status: {
+            sandboxes: {
+                [key: string]: number;
+            };
+            jobs: {
+                [key: string]: number;
+            };
+            memory_bytes: number;
+            uptime_seconds: number;
+        };
+        /** Stop */
+        Stop: {
+            /** @default 5 */
+            grace_seconds?: number;
+        };
+        /**
+         * Taken
+         * @description So many bytes of stdin are on their way to the command, since the stream began.
+         */
+        Taken: {
+            /** @enum {unknown} */
+            event: "taken";
+            bytes: number;
+        };
+        /** TreeWritten */
+        TreeWritten: {
+            files: number;
+            bytes: number;
+        };
+        /**
+         * Truncated
+         * @description `output_bytes` are delivered; nothing more comes of this channel.
+         */
+        Truncated: {
+            /** @enum {unknown} */
+            event: "truncated";
+            /** @enum {unknown} */
+            channel: 1 | 2;
+            offset: number;
+        };
+        /**
+         * Usage
+         * @description What a command used, with all it started that had ended by then. None: nobody counted it.
+         *
+         *         `peak_memory_bytes` is of the largest of its processes. `disk_written_bytes` leaves out files in
+         *         memory. `output_bytes`: what it wrote to stdout and stderr.
+         */
+        Usage: {
+            cpu_seconds: number | null;
+            peak_memory_bytes: number | null;
+            disk_written_bytes: number | null;
+            output_bytes: number | null;
+        };
+        /**
+         * Version
+         * @description `api` is the number in the paths.
+         */
+        Version: {
+            version: string;
+            api: number;
+            pid: number;
+            started_at: number;
+            state_dir: string;
+        };
+        /**
+         * Written
+         * @description The file's size now.
+         */
+        Written: {
+            size: number;
+        };
+    };
+    responses: {
+        /** @description What went wrong. */
+        Problem: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    getVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Version"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    shutDown: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Heard. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSandboxes: {
+        parameters: {
+            query?: {
+                label?: string[];
+                state?: string[];
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxPage"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    createSandbox: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description makes it safe to repeat: 1 to 256 characters */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewSandbox"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxDetail"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    startSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    stopSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Stop"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    extendSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Extend"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    probeSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Probe"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProbeResult"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    execInSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Exec"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Result"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Run"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Result"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamExecInSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream begins. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream begins. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSandboxJobs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    startJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Command"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the job. */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    signalJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the job. */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Signal"];
+            };
+        };
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    attachJob: {
+        parameters: {
+            query?: {
+                stdout_offset?: number;
+                stderr_offset?: number;
+                follow?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the job. */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream begins. */
+            101: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    readFile: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                offset?: number;
+                length?: number;
+            };
+            header?: {
+                /** @description one range of bytes; instead of `offset` and `length` */
+                Range?: string;
+            };
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            /** @description The range that was asked for. */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    writeFile: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                mode?: string;
+                append?: boolean;
+                parents?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Written"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeFile: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                recursive?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    statFile: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                follow?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listFiles: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntryList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    makeDirectory: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MakeDirectory"];
+            };
+        };
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    moveFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Move"];
+            };
+        };
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    downloadTree: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                limit_bytes?: number;
+                limit_files?: number;
+                prefix?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    uploadTree: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                limit_bytes?: number;
+                limit_files?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TreeWritten"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    watchFiles: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                recursive?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamEvents: {
+        parameters: {
+            query?: {
+                after?: number;
+                sandbox?: string;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last event that was seen; goes before `after` */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getOpenApi: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getDocs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+}

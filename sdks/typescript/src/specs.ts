@@ -1,0 +1,48 @@
+/** What a sandbox is to be, in this language's words and in the API's. */
+
+import type { Client } from "./client.ts";
+import { hostEnvironment } from "./toolchains.ts";
+import type { Schemas } from "./wire.ts";
+
+/** What is left out is as the profile says. */
+export interface SandboxSpec {
+  /** The engine: `native` unless given; `runc`, `crun` and `gvisor` where they are installed. */
+  backend?: string;
+  /** `host` (this machine's programs) unless given, or a directory. */
+  image?: string;
+  /** `permissive`, `moderate` (unless given) or `restrictive`. */
+  profile?: string;
+  /** As whom its commands run unless they say otherwise. */
+  user?: string;
+  env?: Record<string, string>;
+  /** Whether the `host` image shows toolchains on this process's PATH. It does, unless false. */
+  toolchains?: boolean;
+  nestedUserns?: boolean;
+  memoryBytes?: number;
+  cpus?: number;
+  pids?: number;
+  diskBytes?: number;
+  unlimitedDisk?: boolean;
+  nofile?: number;
+  /** A limit that can't be enforced here is shown as such instead of failing the call. */
+  bestEffort?: boolean;
+  /** For commands whose caller says nothing else. */
+  commandTimeoutSeconds?: number;
+  commandOutputBytes?: number;
+  /** What says which toolchains there are; this process's environment unless given. */
+  hostEnv?: Record<string, string>;
+}
+
+/** Unknown words go to the daemon as they are: it says what is wrong with them. */
+export function specBody(spec: SandboxSpec, client: Client): Schemas["SandboxSpec"] {
+  // Toolchains of this machine mean nothing on another.
+  const body: Record<string, unknown> = client.local ? { host_env: hostEnvironment() } : {};
+  for (const [key, value] of Object.entries(spec)) {
+    if (value !== undefined) body[snake(key)] = value;
+  }
+  return body;
+}
+
+function snake(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
