@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import cProfile
 import json
-import pstats
 import sys
 import tempfile
 from pathlib import Path
 
 import chart
+import page
+import phases
 import report
 from lines import LINES, Line
 from machine import ROOT, facts
@@ -27,7 +27,7 @@ def main() -> int:
     if about["load"] > 0.5:
         print(f"note: the load of this machine is {about['load']}; figures will be noisy")
     with tempfile.TemporaryDirectory(prefix="ak-bench-") as place:
-        lines, missing = asyncio.run(_measure(options, Path(place)))
+        lines, missing, spent = asyncio.run(_measure(options, Path(place)))
     verdicts = report.judge(lines)
     print(report.table(lines))
     for verdict in verdicts:
@@ -41,6 +41,11 @@ def main() -> int:
         options.json.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n")
     if options.chart:
         chart.draw(lines, options.chart)
+    if options.report:
+        about = {**about, "backend": options.backend}
+        text = page.write(lines, verdicts, about, missing, spent, options.chart)
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        options.report.write_text(text)
     return 1 if options.check and any(verdict.held is False for verdict in verdicts) else 0
 
 
@@ -54,13 +59,13 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw them (PNG)")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="profile ours in process")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the page of the docs")
     return parser.parse_args()
 
 
 async def _measure(
     options: argparse.Namespace, place: Path
-) -> tuple[dict[str, Line], dict[str, str]]:
+) -> tuple[dict[str, Line], dict[str, str], list[tuple[phases.Phase, float]]]:
     count = QUICK if options.quick else FULL
     lines: dict[str, Line] = {}
     with Rivals(place) as rivals:
@@ -68,25 +73,8 @@ async def _measure(
             for name in options.only or LINES:
                 print(f"… {name}", file=sys.stderr)
                 lines[name] = await LINES[name](ours, rivals, count)
-            if options.profile:
-                _write_profile(await _profile(ours), options.profile)
-        return lines, rivals.missing
-
-
-async def _profile(ours: Ours) -> cProfile.Profile:
-    """Where our own time goes, in process: what stands beside a missed line."""
-    profile = cProfile.Profile()
-    profile.enable()
-    for _ in range(50):
-        await ours.run_in_process()
-    profile.disable()
-    return profile
-
-
-def _write_profile(profile: cProfile.Profile, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        pstats.Stats(profile, stream=file).sort_stats("cumulative").print_stats(40)
+            spent = await phases.measure(ours) if options.report else []
+        return lines, rivals.missing, spent
 
 
 if __name__ == "__main__":
