@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,26 @@ def test_probe_of_a_sandbox_as_a_table(cli: Cli, box: str) -> None:
     assert "0 open or unknown that should be closed" in text
     missing = cli("doctor", "--probe", "no-such-sandbox")
     assert missing.returncode == 125 and b"no sandbox" in missing.stderr
+
+
+@pytest.mark.parametrize("backend", ["runc", "gvisor"])
+async def test_probe_of_a_sandbox_of_another_engine(
+    backend: str, cli: Cli, need_engine: Callable[[str], Awaitable[None]]
+) -> None:
+    """A daemon that found the sandbox again, after its owner's end, knows what made it."""
+    await need_engine(backend)
+    name = f"probed-{backend}"
+    made = cli("sandbox", "create", name, "--backend", backend)
+    assert made.returncode == 0, made.stderr
+    try:
+        assert cli("daemon", "restart").returncode == 0
+        done = cli("doctor", "--probe", name, "--json")
+        assert done.returncode == 0, (done.stdout[-2000:], done.stderr)
+        body = json.loads(done.stdout)
+        (chroot,) = (f for f in body["findings"] if f["name"] == "call.chroot")
+        assert body["fit"] and ("sentry" in chroot["reason"]) is (backend == "gvisor")
+    finally:
+        assert cli("sandbox", "remove", name).returncode == 0
 
 
 def test_something_open_is_exit_status_1(

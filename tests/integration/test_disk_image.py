@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentkernel.backends.local import idmaps, uppers
@@ -18,7 +19,21 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 
 MIB = 1 << 20
-SPEC = SandboxSpec(ephemeral=False, disk_bytes=64 * MIB)
+
+
+@pytest.fixture
+async def spec(
+    request: pytest.FixtureRequest, need_engine: Callable[[str], Awaitable[None]]
+) -> SandboxSpec:
+    """Of the native engine, or of the one that the test's parameter names."""
+    backend = getattr(request, "param", "native")
+    await need_engine(backend)
+    return SandboxSpec(backend=backend, ephemeral=False, disk_bytes=64 * MIB)
+
+
+# Whoever makes the namespaces, and whoever is the kernel: each shows the guest these mounts in its
+# own way.
+each_engine = pytest.mark.parametrize("spec", ["native", "runc", "gvisor"], indirect=True)
 
 
 @pytest.fixture
@@ -66,9 +81,10 @@ def image_of(kernel: Kernel, id: str) -> Path:
     return SandboxDirectory(kernel.state_dir / "sandboxes" / id).image
 
 
-async def test_the_disk_has_an_end_and_stays(kernel: Kernel) -> None:
+@each_engine
+async def test_the_disk_has_an_end_and_stays(kernel: Kernel, spec: SandboxSpec) -> None:
     needs_image()
-    record = await kernel.create(SPEC, name="box")
+    record = await kernel.create(spec, name="box")
     image = image_of(kernel, record.id)
     lines = {line.what: line for line in (await kernel.known("box")).effective}
     assert (lines["disk"].value, lines["disk"].enforced_by[:23]) == (
@@ -99,17 +115,19 @@ async def test_the_disk_has_an_end_and_stays(kernel: Kernel) -> None:
     assert loops_of(image) == [] and not image.exists()
 
 
-async def test_a_larger_disk_takes_more(kernel: Kernel) -> None:
+@each_engine
+async def test_a_larger_disk_takes_more(kernel: Kernel, spec: SandboxSpec) -> None:
     """Control: the size is what stops a writer."""
     needs_image()
-    await kernel.create(SandboxSpec(ephemeral=False, disk_bytes=400 * MIB), name="box")
+    await kernel.create(msgspec.structs.replace(spec, disk_bytes=400 * MIB), name="box")
     result = await shell(kernel, "head -c 200M /dev/zero > /root/big")
     assert result.status.exit_code == 0 and result.status.full is None
 
 
-async def test_a_killed_sandbox_leaves_no_loop_device(kernel: Kernel) -> None:
+@each_engine
+async def test_a_killed_sandbox_leaves_no_loop_device(kernel: Kernel, spec: SandboxSpec) -> None:
     needs_image()
-    record = await kernel.create(SPEC, name="box")
+    record = await kernel.create(spec, name="box")
     image = image_of(kernel, record.id)
     await shell(kernel, "echo kept > /root/file; sync")
     pid = SandboxDirectory(image.parent).process()
@@ -121,10 +139,12 @@ async def test_a_killed_sandbox_leaves_no_loop_device(kernel: Kernel) -> None:
     assert (await shell(kernel, "cat /root/file")).stdout == b"kept\n"
 
 
-async def test_starting_again_at_once_waits_for_the_old_mount(kernel: Kernel) -> None:
+async def test_starting_again_at_once_waits_for_the_old_mount(
+    kernel: Kernel, spec: SandboxSpec
+) -> None:
     """Two loop devices over one file would destroy what is in it."""
     needs_image()
-    record = await kernel.create(SPEC, name="box")
+    record = await kernel.create(spec, name="box")
     image = image_of(kernel, record.id)
     for number in range(5):
         await shell(
@@ -138,16 +158,15 @@ async def test_starting_again_at_once_waits_for_the_old_mount(kernel: Kernel) ->
 
 
 async def test_without_the_means_it_is_refused_or_said(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if idmaps.is_host_root():
         monkeypatch.setattr(uppers, "_mkfs", lambda: None)
     with pytest.raises(UnenforceableError, match="--disk can't be enforced") as caught:
-        await kernel.create(SPEC, name="box")
+        await kernel.create(spec, name="box")
     assert "--best-effort" in (caught.value.hint or "")
     assert not os.listdir(kernel.state_dir / "sandboxes")
-    best = SandboxSpec(ephemeral=False, disk_bytes=64 * MIB, best_effort=True)
-    await kernel.create(best, name="box")
+    await kernel.create(msgspec.structs.replace(spec, best_effort=True), name="box")
     known = await kernel.known("box")
     assert any(notice.startswith("disk 64 MiB is not enforced: ") for notice in known.notices)
     assert (await shell(kernel, "head -c 100M /dev/zero > /root/big")).status.exit_code == 0

@@ -20,64 +20,9 @@ from agentkernel.kernel.runs import Runs
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
 
+from .attacks import INTRUDE, intrusions
 from .controls import box_without
 from .probes import INSIDE, MARK, Box, eventually, script
-
-# Attacks on the process V['target']; 0 means a child of the attacker's own.
-INTRUDE = """
-target = V['target']
-child = 0
-if not target:
-    child = target = os.fork()
-    if not child:
-        signal.pause()
-        os._exit(0)
-buffer = ctypes.create_string_buffer(16)
-class Iov(ctypes.Structure): _fields_ = [('base', ctypes.c_void_p), ('size', ctypes.c_size_t)]
-def vm(name):
-    local = Iov(ctypes.addressof(buffer), 8)
-    address = ctypes.addressof(buffer) if child else 0x400000
-    return err(name, target, local, 1, Iov(address, 8), 1, 0)
-def mem(flags):
-    try: fd = os.open('/proc/%d/mem' % target, flags)
-    except OSError as e: return name_of(e.errno)
-    with open('/proc/%d/maps' % target) as f: start = int(f.readline().split('-')[0], 16)
-    return attempt(os.pread, fd, 8, start)
-def take_descriptor():
-    try: pidfd = os.pidfd_open(target)
-    except OSError as e: return name_of(e.errno)
-    return [err('pidfd_getfd', pidfd, fd, 0) for fd in range(12)]
-def lines(name): return len(text('/proc/%d/%s' % (target, name)))
-def link(name): return attempt(os.readlink, '/proc/%d/%s' % (target, name))
-PTRACE_ATTACH, PTRACE_SEIZE, PTRACE_DETACH = 16, 0x4206, 17
-results = {
-    'mem': mem(os.O_RDONLY), 'mem rw': mem(os.O_RDWR),
-    'process_vm_readv': vm('process_vm_readv'), 'process_vm_writev': vm('process_vm_writev'),
-    'pidfd_getfd': take_descriptor(), 'kcmp': err('kcmp', target, os.getpid(), 0, 0, 0),
-    'fd link': [link('fd/%d' % n) for n in range(8)], 'exe': link('exe'), 'cwd': link('cwd'),
-    'root': link('root'), 'open fd': [can_open('/proc/%d/fd/%d' % (target, n), os.O_RDONLY)
-                                      for n in range(12)],
-    'maps': lines('maps'), 'environ': lines('environ'), 'auxv': lines('auxv'),
-    'stack': lines('stack'), 'syscall': lines('syscall'), 'io': lines('io'),
-    'map_files': attempt(os.listdir, '/proc/%d/map_files' % target),
-    'ns': [link('ns/' + n) for n in ('mnt', 'pid', 'user', 'net')],
-    'process_madvise': err('process_madvise', -1, None, 0, 0, 0),
-    'seize': err('ptrace', PTRACE_SEIZE, target, 0, 0),
-}
-results['attach'] = err('ptrace', PTRACE_ATTACH, target, 0, 0) if results['seize'] != 'ok' else 'ok'
-if child: os.kill(child, signal.SIGKILL)
-answer(results=results)
-"""
-
-
-def intrusions(results: dict[str, object]) -> list[str]:
-    """Names of the attacks that gave something."""
-    gave = []
-    for name, result in results.items():
-        values = result if isinstance(result, list) else [result]
-        if any(value == "ok" or (isinstance(value, int) and value > 0) for value in values):
-            gave.append(name)
-    return gave
 
 
 @pytest.mark.parametrize("profile", ["moderate", "permissive", "restrictive"])

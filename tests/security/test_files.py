@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
+from .attacks import DESCRIPTORS, HUNT, hunt_values
 from .conftest import Planted
 from .controls import box_without
 from .probes import (
@@ -30,50 +30,6 @@ from .probes import (
     parse,
     script,
 )
-
-# The secret comes split, so that the probe's own source and memory do not hold it.
-HUNT = """
-secret = ''.join(V['secret']).encode()
-found = []
-def look(place, data):
-    if data and secret in data: found.append(place)
-
-for name in V['files']:
-    for prefix in ['', '/proc/self/root', '/proc/1/root', '/proc/1/cwd', '/proc/self/cwd',
-                   '/..' * 40, '/proc/self/root' + '/..' * 40, '/proc/1/cwd' + '/..' * 40]:
-        look(prefix + name, read(prefix + name))
-for pid in pids():
-    for part in ('root', 'cwd'):
-        for name in V['files']: look('of %d' % pid, read('/proc/%d/%s%s' % (pid, part, name)))
-    for part in ('environ', 'cmdline', 'mountinfo', 'maps'):
-        look('/proc/%d/%s' % (pid, part), read('/proc/%d/%s' % (pid, part)))
-for fd in range(3, 1024):
-    base = '/proc/self/fd/%d' % fd
-    look('descriptor', read(base))
-    for name in V['files']:
-        for up in ('', '/..', '/../..', '/../../..'):
-            look('below a descriptor', read(base + up + '/' + os.path.basename(name)))
-            look('above a descriptor', read(base + up + name))
-skipped = tuple(V['skipped'])
-for directory, names, files in os.walk('/'):
-    names[:] = [n for n in names if not os.path.join(directory, n).startswith(skipped)]
-    for file in files:
-        path = os.path.join(directory, file)
-        if os.path.isfile(path) and os.path.getsize(path) < 1 << 20: look(path, read(path))
-os.chdir('/')
-for _ in range(64): os.chdir('..')
-for name in V['files']: look('above the root', read(name.lstrip('/')))
-answer(found=found)
-"""
-
-
-def hunt_values(box: Box, planted: Planted) -> dict[str, Any]:
-    trees = [tree.path for tree in box.sandbox.root.trees]
-    return {
-        "secret": list(planted.secret),
-        "files": [str(file) for file in planted.files],
-        "skipped": ["/proc", "/sys", "/usr", "/dev", *trees],
-    }
 
 
 @pytest.mark.parametrize("profile", ["moderate", "permissive"])
@@ -112,16 +68,6 @@ async def test_host_accounts_are_not_shown(box: Box) -> None:
 
 
 # -- descriptors --------------------------------------------------------------------------------
-
-DESCRIPTORS = """
-import resource
-open_ = []
-for fd in range(1024):
-    try: os.fstat(fd)
-    except OSError: continue
-    open_.append(fd)
-answer(open=open_, kinds=[os.readlink('/proc/self/fd/%d' % fd).split(':')[0] for fd in open_])
-"""
 
 
 async def test_only_stdio_is_open(box: Box) -> None:

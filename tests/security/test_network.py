@@ -17,34 +17,10 @@ import pytest
 
 from agentkernel.kernel.runs import Runs
 
+from .attacks import CONNECT, INET, INET6, planted_addresses
 from .conftest import Planted
 from .controls import box_without, with_capabilities
 from .probes import Box, end, host_text, in_private_namespaces, outside, start
-
-CONNECT = """
-def connect(family, address, kind=socket.SOCK_STREAM):
-    begin = time.monotonic()
-    with socket.socket(family, kind) as s:
-        s.settimeout(3)
-        try:
-            s.connect(tuple(address) if isinstance(address, list) else address)
-            result = 'ok'
-            if kind == socket.SOCK_DGRAM: s.send(b'x')
-        except TimeoutError: result = 'timeout'
-        except OSError as e: result = name_of(e.errno)
-    return [result, time.monotonic() - begin]
-answer(results={label: connect(*args) for label, args in V['to'].items()})
-"""
-INET, INET6, UNIX = int(socket.AF_INET), int(socket.AF_INET6), int(socket.AF_UNIX)
-
-
-def planted_addresses(planted: Planted) -> dict[str, list[object]]:
-    return {
-        "tcp": [INET, ["127.0.0.1", planted.tcp_port]],
-        "tcp by name": [INET, ["localhost", planted.tcp_port]],
-        "abstract socket": [UNIX, f"\0{planted.abstract}"],
-        "path socket": [UNIX, str(planted.socket_path)],
-    }
 
 
 @pytest.mark.parametrize("profile", ["moderate", "permissive", "restrictive"])

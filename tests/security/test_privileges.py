@@ -20,14 +20,9 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.security.capabilities import from_mask, to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
 
+from .attacks import STATUS
 from .controls import box_without, with_capabilities
 from .probes import Box
-
-STATUS = """
-s = status()
-answer(**{k: s[k].strip() for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'NoNewPrivs',
-                                    'Seccomp', 'Uid', 'Gid', 'Groups')})
-"""
 
 
 @pytest.mark.parametrize("profile", ["moderate", "permissive", "restrictive"])

@@ -7,6 +7,7 @@ import os
 from agentkernel.conformance.bench import Bench, expect, says, sh, within
 from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.commands import run_command
+from agentkernel.kernel.probe.running import probe_sandbox
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
 
@@ -106,6 +107,14 @@ async def the_root_is_its_own(bench: Bench) -> None:
         expect(gone.stdout == b"mine\n", gone)
 
 
+async def a_probe_finds_nothing(bench: Bench) -> None:
+    """all that `doctor --probe` tries is closed, or open for a reason that holds on this engine"""
+    async with bench.sandbox() as sandbox:
+        result = await probe_sandbox(sandbox)
+        wrong = [f"{f.name} {f.detail}".strip() for f in result.findings if not f.expected]
+        expect(result.fit, f"open or unknown: {', '.join(wrong)}")
+
+
 CASES = (
     each_profile_has_its_rights,
     there_is_no_network,
@@ -113,4 +122,5 @@ CASES = (
     the_guest_sees_only_itself,
     agentd_is_out_of_reach,
     the_root_is_its_own,
+    a_probe_finds_nothing,
 )
