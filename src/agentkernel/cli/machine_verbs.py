@@ -126,15 +126,16 @@ def add_mcp(commands: Any) -> None:
     install.description = (
         "Adds this server to a client's configuration, or brings its entry up to date; comments "
         "and other servers stay as they are, and the file as it was is kept beside it "
-        "(.agentkernel-backup). FLAGS behind -- are given to `agentkernel mcp` at every start."
+        "(.agentkernel-backup)."
     )
     _add_client(install)
     install.add_argument(
         "--print", action="store_true", help="show what would be added, and change nothing"
     )
     install.add_argument(
-        "argv", nargs=argparse.REMAINDER, metavar="-- FLAGS", help="such as --memory 1G"
-    )
+        "--args", default="", metavar="FLAGS",
+        help='for `agentkernel mcp` at every start, such as "--memory 1G --timeout 5m"',
+    )  # fmt: skip
     _add_client(_verb(verbs, "uninstall", "take this server out of a client's configuration"))
 
 

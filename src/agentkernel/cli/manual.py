@@ -96,7 +96,7 @@ agentkernel mcp install claude""",
     "mcp install": """\
 agentkernel mcp install claude
 agentkernel mcp install codex --print
-agentkernel mcp install --scope project opencode -- --memory 1G""",
+agentkernel mcp install --scope project --args "--memory 1G" opencode""",
     "mcp uninstall": "agentkernel mcp uninstall claude",
     "config": """\
 agentkernel config show

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +72,7 @@ def _install(options: argparse.Namespace) -> int:
     from agentkernel.mcp.clients import CLIENTS
     from agentkernel.mcp.install import install, server_words
 
-    flags = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
-    _check_flags(flags)
+    flags = _flags(options.args)
     client = CLIENTS[options.client]
     entry = client.entry([*server_words(), "mcp", *flags])
     if options.print:
@@ -111,12 +111,17 @@ def _told(options: argparse.Namespace, done: Any) -> dict[str, Any]:
     }
 
 
-def _check_flags(flags: list[str]) -> None:
-    """What stands in a client's file has to work when nobody looks."""
+def _flags(text: str) -> list[str]:
+    """Checked: what stands in a client's file has to work when nobody looks."""
     from agentkernel.cli.main import build_parser
 
+    try:
+        flags = shlex.split(text)
+    except ValueError as exc:
+        raise InvalidInputError(f"--args can't be split into words: {exc}") from None
     if build_parser(["mcp"]).parse_args(["mcp", *flags]).verb is not None:
-        raise InvalidInputError("behind -- there are flags of `agentkernel mcp`")
+        raise InvalidInputError("--args are flags of `agentkernel mcp`, without a verb")
+    return flags
 
 
 def _snippet(format: str, body: dict[str, Any]) -> str:
