@@ -28,7 +28,7 @@ arguments themselves.
 - A sandbox is called by its name or its id.
 - `exec`, `attach`, `sandbox` and `job` talk to the daemon of the state directory
   (`AGENTKERNEL_STATE_DIR`, see [state](state.md)) and start it when none runs.
-- `run`, `info` and `sandbox create` read [configuration files](config.md).
+- `run`, `info`, `mcp` and `sandbox create` read [configuration files](config.md).
 """
 
 
@@ -39,7 +39,7 @@ def parsers(
     groups = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]
-    if not groups:
+    if not groups or not groups[0].required:
         yield words, parser
     for group in groups:
         for name, inner in group.choices.items():
@@ -50,7 +50,7 @@ def usage_of(parser: argparse.ArgumentParser) -> str:
     """One line, the same in every version of Python."""
     words = [parser.prog]
     for action in parser._actions:
-        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+        if not _is_shown(action):
             continue
         if action.option_strings:
             words.append(f"[{action.option_strings[-1]}{_value(action)}]")
@@ -61,6 +61,12 @@ def usage_of(parser: argparse.ArgumentParser) -> str:
             many = f"{name} …" if action.nargs == "+" else name
             words.append(f"[{many}]" if action.nargs == "?" else many)
     return " ".join(words)
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    # Verbs have sections of their own.
+    hidden = (argparse._HelpAction, argparse._SubParsersAction)
+    return action.help != argparse.SUPPRESS and not isinstance(action, hidden)
 
 
 def _value(action: argparse.Action) -> str:
@@ -83,7 +89,7 @@ def section(words: tuple[str, ...], parser: argparse.ArgumentParser) -> str:
         (", ".join(action.option_strings) + _value(action) if action.option_strings
          else str(action.metavar), (action.help or "").replace("|", "\\|"))
         for action in parser._actions
-        if action.help != argparse.SUPPRESS and not isinstance(action, argparse._HelpAction)
+        if _is_shown(action)
     ]  # fmt: skip
     if rows:
         lines += ["| argument | |", "|---|---|"]

@@ -83,8 +83,9 @@ def test_every_dependency_has_its_reason() -> None:
     page = (ROOT / "docs/dependencies.md").read_text()
     project = settings()
     wanted: list[Any] = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    for group in project["dependency-groups"].values():
-        wanted += group
+    for groups in (project["dependency-groups"], project["project"]["optional-dependencies"]):
+        for group in groups.values():
+            wanted += group
     names = {re.split(r"[^\w.-]", entry)[0] for entry in wanted if isinstance(entry, str)}
     missing = {name for name in names if f"| `{name}` |" not in page}
     assert not missing, f"docs/dependencies.md does not say why: {missing}"

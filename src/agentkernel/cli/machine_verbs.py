@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
-from agentkernel.cli.values import count, moment
-from agentkernel.cli.verbs import _group, _verb, add_config_option
+from agentkernel.cli.values import count, duration, environment_entry, label_entry, moment
+from agentkernel.cli.verbs import (
+    _group,
+    _verb,
+    add_config_option,
+    add_life_options,
+    add_sandbox_options,
+)
 
 SHELLS = ("bash", "zsh", "fish")
+MCP_CLIENTS = ("claude", "codex", "gemini", "opencode")
 
 
 def add_config(commands: Any) -> None:
@@ -82,3 +90,64 @@ def add_audit(commands: Any) -> None:
         help="the last N actions (default: 100; with --since all)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the lines as they are")
+
+
+def add_mcp(commands: Any) -> None:
+    parser = commands.add_parser(
+        "mcp",
+        help="serve sandboxes as tools to an MCP client on stdin and stdout, or install that",
+        description="Without a VERB: serves sandboxes as tools to the MCP client that started it, "
+        "on stdin and stdout, until that closes them. The options are what its sandboxes have; no "
+        "tool lets a model have more. What the project's agentkernel.toml and your config.toml say "
+        "holds where no option says otherwise.",
+    )
+    add_sandbox_options(parser, image=False)
+    parser.set_defaults(image=None)
+    parser.add_argument(
+        "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
+        help="a variable for every command in every sandbox",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=duration, metavar="TIME",
+        help="longest a command in the foreground may be asked to take (default: 10m)",
+    )  # fmt: skip
+    life = add_life_options(
+        parser, ttl="(default: 7d)", idle="(default: 1h)",
+        on_ttl="(default: remove)", on_idle="(default: stop)",
+    )  # fmt: skip
+    life.add_argument(
+        "--label", action="append", default=[], type=label_entry, metavar="KEY=VALUE",
+        help="to find its sandboxes by",
+    )  # fmt: skip
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=False, prog="agentkernel mcp"
+    )
+    install = _verb(verbs, "install", "add this server to a client's configuration")
+    install.description = (
+        "Adds this server to a client's configuration, or brings its entry up to date; comments "
+        "and other servers stay as they are, and the file as it was is kept beside it "
+        "(.agentkernel-backup)."
+    )
+    _add_client(install)
+    install.add_argument(
+        "--print", action="store_true", help="show what would be added, and change nothing"
+    )
+    install.add_argument(
+        "--args", default="", metavar="FLAGS",
+        help='for `agentkernel mcp` at every start, such as "--memory 1G --timeout 5m"',
+    )  # fmt: skip
+    _add_client(_verb(verbs, "uninstall", "take this server out of a client's configuration"))
+
+
+def _add_client(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scope", choices=("user", "project"), default="user",
+        help="your own configuration (default), or that of the project in this directory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--name", dest="server_name", default="agentkernel", metavar="NAME",
+        help="how the client calls the server (default: agentkernel)",
+    )  # fmt: skip
+    parser.add_argument(
+        "client", choices=MCP_CLIENTS, metavar="CLIENT", help="claude, codex, gemini or opencode"
+    )

@@ -117,6 +117,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "setup": (_add_setup, "setup", "main"),
     "serve": (_add_serve, "serve", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
+    "mcp": (_later("add_mcp"), "mcp", "main"),
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),

@@ -26,6 +26,9 @@ _ONE = "1                   "
 _STATE = "AGENTKERNEL_STATE_DIR   sandboxes and records (default: ~/.local/state/agentkernel)"
 _CONFIG = "XDG_CONFIG_HOME         where agentkernel/config.toml is (default: ~/.config)"
 _AGENTD = "AGENTKERNEL_AGENTD      another agentd than the package's own"
+_CLIENTS = (
+    "CLAUDE_CONFIG_DIR, CODEX_HOME, OPENCODE_CONFIG, XDG_CONFIG_HOME   as the clients use them"
+)
 _COLOUR = "NO_COLOR                set to anything: no colours"
 
 _EXAMPLES: dict[str, str] = {
@@ -86,6 +89,15 @@ agentkernel setup --check native""",
     "daemon stop": "agentkernel daemon stop",
     "daemon restart": "agentkernel daemon restart",
     "daemon logs": "agentkernel daemon logs --lines 20",
+    "mcp": """\
+agentkernel mcp
+agentkernel mcp --profile restrictive --memory 1G --timeout 5m --idle-timeout 30m
+agentkernel mcp install claude""",
+    "mcp install": """\
+agentkernel mcp install claude
+agentkernel mcp install codex --print
+agentkernel mcp install --scope project --args "--memory 1G" opencode""",
+    "mcp uninstall": "agentkernel mcp uninstall claude",
     "config": """\
 agentkernel config show
 agentkernel config set limits.memory 2G""",
@@ -128,7 +140,8 @@ _EXITS: dict[str, str] = {
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("run", "info", "sandbox create"), (_STATE, _CONFIG, _AGENTD)),
-    **dict.fromkeys(("serve", "daemon restart"), (_STATE, _CONFIG, _AGENTD)),
+    **dict.fromkeys(("serve", "daemon restart", "mcp"), (_STATE, _CONFIG, _AGENTD)),
+    **dict.fromkeys(("mcp install", "mcp uninstall"), (_CLIENTS,)),
     **dict.fromkeys(("config show", "config path", "config get", "config check"), (_CONFIG,)),
     **dict.fromkeys(("config set", "config unset"), (_CONFIG,)),
     "setup": (_STATE, _AGENTD),
@@ -144,11 +157,11 @@ def name_of(parser: argparse.ArgumentParser) -> str:
 def epilog_of(parser: argparse.ArgumentParser) -> str:
     name = name_of(parser)
     parts = [("examples", _EXAMPLES.get(name, ""))]
-    groups = any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
-    if not groups:
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups or not groups[0].required:
         parts.append(("exit status", _EXITS.get(name, _PLAIN)))
         parts.append(("environment", "\n".join(_ENVIRONMENT.get(name, (_STATE,)))))
-    else:
+    if groups:
         shown = f"{parser.prog} {'COMMAND' if name == '' else 'VERB'} --help"
         parts.append(("more", f"{shown} shows the arguments of each, with examples"))
     return "\n\n".join(f"{title}:\n{textwrap.indent(text, '  ')}" for title, text in parts if text)

@@ -7,12 +7,30 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentkernel.backends.local.delegation import enter_own_scope
 from agentkernel.errors import AgentKernelError, HostError, all_error_types
 from agentkernel.kernel.state import state_directory
+
+
+@asynccontextmanager
+async def _mcp(service: Any) -> AsyncIterator[Any]:
+    """Loaded in a thread: the daemon has other callers to answer meanwhile."""
+    import asyncio
+
+    from agentkernel.cli.mcp import http_app
+
+    make = await asyncio.to_thread(http_app, service)
+    async with make as app:
+        yield app
+
+
+_MOUNTS = {"/mcp": _mcp}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -25,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
     enter_own_scope(["serve", "--foreground"])
     from agentkernel.server import daemon
 
-    daemon.run(state_dir, ready=lambda: _say_ready(state_dir, os.getpid()))
+    daemon.run(state_dir, ready=lambda: _say_ready(state_dir, os.getpid()), mounts=_MOUNTS)
     return 0
 
 
@@ -82,7 +100,8 @@ def _child(state_dir: Path, fd: int) -> int:
     from agentkernel.server import daemon
 
     try:
-        daemon.run(state_dir, ready=lambda: tell({"pid": os.getpid()}), log_to_file=True)
+        ready = partial(tell, {"pid": os.getpid()})
+        daemon.run(state_dir, ready=ready, log_to_file=True, mounts=_MOUNTS)
     except AgentKernelError as error:
         tell({"error": error.to_dict()})
         return 125

@@ -67,16 +67,8 @@ def add_sandbox(commands: Any) -> None:
     create = _verb(verbs, "create", "make a sandbox and start it; its name or id is printed")
     create.add_argument("name", metavar="NAME", nargs="?", help="how to call it (default: its id)")
     add_sandbox_options(create)
-    life = create.add_argument_group("life")
-    life.add_argument("--ttl", type=duration, metavar="TIME", help="how long it lives at most")
-    life.add_argument(
-        "--idle-timeout", type=duration, metavar="TIME",
-        help="how long it may have no call, command or job",
-    )  # fmt: skip
-    ends = ("stop", "remove")
     default = "(default: stop; remove if it is ephemeral)"
-    life.add_argument("--on-ttl", choices=ends, help=f"what then becomes of it {default}")
-    life.add_argument("--on-idle", choices=ends, help=f"what then becomes of it {default}")
+    life = add_life_options(create, on_ttl=default, on_idle=default)
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
     create.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -169,16 +161,36 @@ def _add_label(parser: argparse.ArgumentParser, about: str) -> None:
     )
 
 
-def add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+def add_life_options(
+    parser: argparse.ArgumentParser, *, on_ttl: str, on_idle: str, ttl: str = "", idle: str = ""
+) -> Any:
+    """The clocks of a sandbox that stays; the texts say what holds without the option."""
+    life = parser.add_argument_group("life")
+    life.add_argument(
+        "--ttl", type=duration, metavar="TIME", help=f"how long it lives at most {ttl}".rstrip()
+    )
+    life.add_argument(
+        "--idle-timeout", type=duration, metavar="TIME",
+        help=f"how long it may have no call, command or job {idle}".rstrip(),
+    )  # fmt: skip
+    ends = ("stop", "remove")
+    life.add_argument("--on-ttl", choices=ends, help=f"what then becomes of it {on_ttl}")
+    life.add_argument("--on-idle", choices=ends, help=f"what then becomes of it {on_idle}")
+    return life
+
+
+def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) -> None:
     group = parser.add_argument_group("sandbox")
     group.add_argument(
         "--backend", metavar="NAME",
         help="the engine: native (default), runc, crun, gvisor; `setup --check` tells what works",
     )  # fmt: skip
-    group.add_argument(
-        "--image", metavar="IMAGE",
-        help="`host` (this machine's programs, the default) or a directory with a root file system",
-    )  # fmt: skip
+    if image:
+        group.add_argument(
+            "--image", metavar="IMAGE",
+            help="`host` (this machine's programs, the default) or a directory with a root file "
+            "system",
+        )  # fmt: skip
     group.add_argument(
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",

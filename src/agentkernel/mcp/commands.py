@@ -17,8 +17,6 @@ from agentkernel.mcp.pages import Outputs
 from agentkernel.mcp.registry import Body, Report
 from agentkernel.outcomes import Outcome, signal_name
 
-# What of each of stdout and stderr is kept to be paged through; the rest is counted.
-OUTPUT_BYTES = 8 << 20
 PROGRESS_SECONDS = 1.0
 # What a killed command has to end in before its connection is closed, which ends it as well.
 _KILL_SECONDS = 5.0

@@ -146,6 +146,8 @@ def set_value(text: str, path: Sequence[str], value: Any) -> str:
     root = _Reader(text).document()
     wanted = copy.deepcopy(root.value)
     _put(wanted, path, value)
+    if wanted == root.value:
+        return text
     return _checked(_with(text, root, path, value), wanted)
 
 

@@ -19,6 +19,7 @@ AtEnd = Literal["stop", "remove"]
 # progress.
 DEFAULT_COMMAND_SECONDS = 120.0
 LONGEST_COMMAND_SECONDS = 600.0
+OUTPUT_BYTES = 8 << 20
 IDLE_SECONDS = 3600.0
 TTL_SECONDS = 7 * 86400.0
 
@@ -45,6 +46,11 @@ class Operator:
                 hint="ask for less, or start a job, which may take longer",
             )
         return wanted
+
+    @property
+    def output_bytes(self) -> int:
+        """What of each of stdout and stderr is kept to be paged through; the rest is counted."""
+        return min(OUTPUT_BYTES, int(self.spec.get("command_output_bytes", OUTPUT_BYTES)))
 
     def spec_with(self, env: Mapping[str, str] | None) -> dict[str, Any]:
         """The spec of a sandbox with a model's variables in it. What a variable can do, a command

@@ -6,6 +6,7 @@ import logging
 import re
 import traceback
 from base64 import b64encode
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,8 @@ INSTRUCTIONS = (
     "you are done. Limits were set by the person who runs this server and can't be changed from "
     "here."
 )
+# Clients call themselves what they like, so any number of names may come.
+_TRANSPORTS = 64
 ERROR_META = "agentkernel/error"
 
 log = logging.getLogger("agentkernel.mcp")
@@ -60,7 +63,7 @@ class Service:
         self._state_dir = state_dir
         self._principal = principal or (lambda request: None)
         self._outputs = Outputs()
-        self._transports: dict[str, AsyncTransport] = {}
+        self._transports: OrderedDict[str, AsyncTransport] = OrderedDict()
 
     def server(self) -> Server[Any]:
         return Server(
@@ -103,13 +106,17 @@ class Service:
         known = context.session.client_params
         name = owner_name(known.client_info.name if known else "")
         principal = self._principal(context.request)
-        return (name if principal is None else f"{principal}/{name}")[:128]
+        return name if principal is None else f"{principal}/{name}"
 
     def _transport(self, owner: str) -> AsyncTransport:
         if owner not in self._transports:
             self._transports[owner] = AsyncTransport(
                 self._state_dir, owner=owner, client="agentkernel-mcp"
             )
+        self._transports.move_to_end(owner)
+        if len(self._transports) > _TRANSPORTS:
+            _, oldest = self._transports.popitem(last=False)
+            oldest.close()  # its idle connections; whoever uses it goes on
         return self._transports[owner]
 
 

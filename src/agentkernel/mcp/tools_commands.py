@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.errors import InvalidInputError
-from agentkernel.mcp.commands import OUTPUT_BYTES, CommandBody, carry, described
+from agentkernel.mcp.commands import CommandBody, carry, described
 from agentkernel.mcp.registry import Answer, Arguments, Body, Env, SandboxName, Session, tool
 
 MAX_TEXT = 1 << 20
@@ -74,7 +74,7 @@ async def run(session: Session, wanted: Run) -> Answer:
         cwd=wanted.cwd,
         timeout_seconds=session.operator.command_seconds(wanted.timeout_seconds),
         stdin=stdin is not None,
-        output_bytes=OUTPUT_BYTES,
+        output_bytes=session.operator.output_bytes,
         transport=session.transport,
         **session.operator.spec_with(wanted.env),
     )
@@ -106,7 +106,7 @@ async def exec_(session: Session, wanted: Exec) -> Answer:
         cwd=wanted.cwd,
         timeout_seconds=session.operator.command_seconds(wanted.timeout_seconds),
         stdin=wanted.stdin is not None,
-        output_bytes=OUTPUT_BYTES,
+        output_bytes=session.operator.output_bytes,
     )
     ended = await carry(stream, session.report, stdin=wanted.stdin, kill=True)
     text, body = described(ended, session.outputs, session.owner)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -29,6 +29,7 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.answers import Accepted, Status, Version
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.callers import Caller, on_the_socket
+from agentkernel.server.mounts import Make, mount
 from agentkernel.server.operations import route as route
 from agentkernel.server.problems import RequestError, ending, problem_response, version_header
 
@@ -40,9 +41,16 @@ T = TypeVar("T")
 class Service:
     """What handlers share: the kernel, the end of the daemon, and how much is under way."""
 
-    def __init__(self, kernel: Kernel, *, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        bounds: Bounds | None = None,
+        mounts: Mapping[str, Make] | None = None,
+    ) -> None:
         self.kernel = kernel
         self.bounds = bounds or Bounds()
+        self.mounts = mounts or {}
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
@@ -65,13 +73,17 @@ class Service:
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Carries `work` out to its end, also when whoever waits for it is cancelled."""
+        await asyncio.shield(self.background(work))
+
+    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Carries `work` out; the daemon does not end before it has."""
         task = asyncio.create_task(work)
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
-        await asyncio.shield(task)
+        return task
 
     async def cleaned_up(self) -> None:
-        """Returns when everything that `finish` was given is done."""
+        """Returns when everything that `finish` and `background` were given is done."""
         while self._cleanups:
             await asyncio.wait(self._cleanups)
 
@@ -146,7 +158,10 @@ def all_routes() -> list[BaseRoute]:
 
 
 def build_app(service: Service) -> ASGIApp:
-    app = Starlette(routes=all_routes(), exception_handlers={HTTPException: _http_exception})
+    mounts = [mount(service, path, make) for path, make in service.mounts.items()]
+    app = Starlette(
+        routes=[*all_routes(), *mounts], exception_handlers={HTTPException: _http_exception}
+    )
     app.router.redirect_slashes = False
     app.state.service = service
     return _Door(app, service)

@@ -15,7 +15,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ from agentkernel.errors import HostError, PolicyDeniedError
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
+from agentkernel.server.mounts import Make
 from agentkernel.server.problems import version_header
 from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
 
@@ -45,25 +46,35 @@ _OPEN_FILES: Final = 65536
 log = logging.getLogger("agentkernel.server")
 
 
-def run(state_dir: Path, *, ready: Callable[[], None], log_to_file: bool = False) -> None:
+def run(
+    state_dir: Path,
+    *,
+    ready: Callable[[], None],
+    log_to_file: bool = False,
+    mounts: Mapping[str, Make] | None = None,
+) -> None:
     """Serves until SIGTERM, SIGINT or a request to end. Raises StateLockedError at once if another
-    process owns the state."""
+    process owns the state. `mounts`: what higher layers serve, by path."""
     _configure_log(state_dir / LOG_NAME if log_to_file else None)
     _raise_open_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(state_dir, ready=ready))
+        runner.run(serve(state_dir, ready=ready, mounts=mounts))
 
 
-async def serve(state_dir: Path, *, ready: Callable[[], None]) -> None:
+async def serve(
+    state_dir: Path, *, ready: Callable[[], None], mounts: Mapping[str, Make] | None = None
+) -> None:
     daemon = Actor(door="daemon", uid=os.getuid(), pid=os.getpid())
     with acting(daemon):
-        await _serve(state_dir, ready)
+        await _serve(state_dir, ready, mounts)
     log.info("ended")
 
 
-async def _serve(state_dir: Path, ready: Callable[[], None]) -> None:
+async def _serve(
+    state_dir: Path, ready: Callable[[], None], mounts: Mapping[str, Make] | None
+) -> None:
     async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
-        service = Service(kernel)
+        service = Service(kernel, mounts=mounts)
         with _listening(state_dir) as listener, _signals(service):
             server = HttpServer(service, listener)
             await server.start()
