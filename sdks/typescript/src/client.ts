@@ -6,7 +6,7 @@
 import * as fs from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
-import { setTimeout as pause } from "node:timers/promises";
+import { setImmediate as nextTurn, setTimeout as pause } from "node:timers/promises";
 import { type Address, addressOfState, addressOfUrl, describe, statePath } from "./address.ts";
 import { newAgent } from "./connecting.ts";
 import { DaemonError, InvalidInputError } from "./error-types.ts";
@@ -39,7 +39,7 @@ export interface ClientOptions {
   start?: boolean;
   /** Authorities to believe instead of Node's own, in PEM; the file `AGENTKERNEL_CA` unless given. */
   ca?: string | Buffer;
-  /** Acts for somebody else, whose sandboxes are others than yours. On the socket only. */
+  /** Acts for somebody else, whose sandboxes are others than yours; `AGENTKERNEL_OWNER` unless given. */
   owner?: string;
 }
 
@@ -74,7 +74,8 @@ export class Client {
     this.#headers = { "User-Agent": "agentkernel-typescript" };
     // In a state directory it is the peer's uid that counts: a secret has no business there.
     if (token && url) this.#headers["Authorization"] = `Bearer ${checkedToken(token)}`;
-    if (options.owner !== undefined) this.#headers["Agentkernel-Owner"] = options.owner;
+    const owner = options.owner ?? process.env["AGENTKERNEL_OWNER"];
+    if (owner) this.#headers["Agentkernel-Owner"] = checkedOwner(owner);
   }
 
   /** Version, process and state directory of the daemon. */
@@ -118,6 +119,7 @@ export class Client {
     const limit = new Limit(request.signal, "seconds" in request ? request.seconds : CALL_SECONDS);
     try {
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+        if (!again) await this.#noticeClosed();
         limit.check();
         const exchange = this.#send(method, path, request);
         try {
@@ -234,7 +236,8 @@ export class Client {
         } catch (error) {
           exchange.request.destroy();
           if (!(error instanceof Lost)) throw error;
-          if (!error.unheard) throw error.asDaemonError();
+          // Nothing begins before the first message, so an idle connection's end costs nothing.
+          if (!error.unheard && !exchange.request.reusedSocket) throw error.asDaemonError();
         }
         await limit.of(pause(PAUSE_MS), undefined);
       }
@@ -242,6 +245,16 @@ export class Client {
       limit.over();
     }
     throw new DaemonError("the daemon takes connections and does not read from them");
+  }
+
+  /**
+   * Idle connections that the daemon has closed are dropped by Node once its event loop has looked at
+   * them, which two turns make sure of; a call that can't be repeated must not be sent on such a one.
+   */
+  async #noticeClosed(): Promise<void> {
+    if (Object.keys(this.#agent.freeSockets).length === 0) return;
+    await nextTurn();
+    await nextTurn();
   }
 
   #send(method: string, path: string, request: Request): Exchange {
@@ -276,6 +289,11 @@ export class Client {
 function checkedToken(token: string): string {
   if (!/^[!-~]+$/.test(token)) throw new InvalidInputError("AGENTKERNEL_TOKEN is not a token");
   return token;
+}
+
+function checkedOwner(owner: string): string {
+  if (!/^[ -~]+$/.test(owner)) throw new InvalidInputError("AGENTKERNEL_OWNER is not an owner");
+  return owner;
 }
 
 function authorities(): Buffer | undefined {
@@ -391,7 +409,7 @@ const shared = new Map<string, Client>();
 
 /** The client of what the environment says now, one for the whole process. */
 export function sharedClient(): Client {
-  const names = ["AGENTKERNEL_URL", "AGENTKERNEL_TOKEN", "AGENTKERNEL_CA"];
+  const names = ["AGENTKERNEL_URL", "AGENTKERNEL_TOKEN", "AGENTKERNEL_CA", "AGENTKERNEL_OWNER"];
   const key = JSON.stringify([statePath(), ...names.map((name) => process.env[name])]);
   let client = shared.get(key);
   if (client === undefined) {
