@@ -49,6 +49,7 @@ from agentkernel.kernel.store import (
     Store,
     event_of,
 )
+from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
 from agentkernel.kernel.watch import Watch
 
@@ -75,6 +76,7 @@ class Kernel(Uses):
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
+        self.tokens: Tokens
         self._reaper: Reaper
 
     async def __aenter__(self) -> Kernel:
@@ -91,8 +93,10 @@ class Kernel(Uses):
             self._lock.release()
             raise
         self.jobs = Jobs(self._store, self._find, self.trail)
+        self.tokens = Tokens(self._store, self.trail)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
+            await self.tokens.load()
             await self.backends.collect_garbage()
             self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
@@ -117,6 +121,7 @@ class Kernel(Uses):
             if live.sandbox:
                 live.sandbox.channel.close()
         self._live.clear()
+        await self.tokens.close()
         await self._store.close()
         self.trail.close()
         self._lock.release()

@@ -1,10 +1,10 @@
-"""What the daemon knows, in SQLite: sandboxes, jobs, events. See docs/reference/state.md.
+"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens. See docs/reference/state.md.
 
 | module | job |
 |---|---|
 | `store` | the asynchronous API |
 | `records` | rows as typed records; what may be written |
-| `sandboxes`, `jobs`, `events` | SQL |
+| `sandboxes`, `jobs`, `events`, `tokens` | SQL |
 | `workers`, `writer` | the two threads, group commit, syncing, pruning |
 | `schema` | creation, migrations, refusals |
 | `failures` | SQLite's errors → ours |
@@ -21,9 +21,11 @@ from agentkernel.kernel.store.records import (
     Inserted,
     JobRecord,
     NewEvent,
+    Overseer,
     SandboxPage,
     SandboxRecord,
     Statistics,
+    TokenRecord,
     event_of,
 )
 from agentkernel.kernel.store.store import Store
@@ -35,10 +37,12 @@ __all__ = [
     "Inserted",
     "JobRecord",
     "NewEvent",
+    "Overseer",
     "SandboxPage",
     "SandboxRecord",
     "StateLock",
     "Statistics",
     "Store",
+    "TokenRecord",
     "event_of",
 ]
