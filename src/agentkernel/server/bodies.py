@@ -194,6 +194,7 @@ def sandbox_body(record: SandboxRecord) -> dict[str, Any]:
     return {
         "id": record.id,
         "name": record.name,
+        "owner": record.owner,
         "state": record.state,
         "backend": record.backend,
         "image": blueprint.get("image"),

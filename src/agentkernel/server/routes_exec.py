@@ -20,7 +20,7 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.server.app import Service, route, service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream, result_body
-from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response, read_body
 from agentkernel.server.streams import Frames, first_message, websocket
 
@@ -42,7 +42,7 @@ async def _exec(request: Request) -> Response:
 async def _run(request: Request) -> Response:
     service = service_of(request)
     body = permitted(request, await read_body(request, Run, most=MAX_INPUT_JSON_BYTES))
-    words, data, owner = body.words(), body.input(), owner_of(request)
+    words, data, owner = body.words(), body.input(), caller_of(request).owner
 
     async def work() -> ExecResult:
         id = new_id()
@@ -66,7 +66,7 @@ async def _run_stream(socket: WebSocket, frames: Frames) -> None:
     body.command.words()  # wrong words need no sandbox
 
     spec = permitted(socket, body.spec)
-    kernel, id, owner = service.kernel, new_id(), owner_of(socket)
+    kernel, id, owner = service.kernel, new_id(), caller_of(socket).owner
     async with _removing(service, id):
         await frames.prepare(
             lambda progress: _make(kernel, id, owner, spec, body.ttl_seconds, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -16,13 +16,16 @@ from agentkernel.ids import new_id
 from agentkernel.kernel.store import Idempotency
 from agentkernel.server.app import route, service_of
 from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop, sandbox_body
-from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.problems import json_response, read_body, read_query
+
+EVERYONE: Final = "*"
 
 
 class _Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: list[str] = []
     state: list[str] = []
+    owner: str | None = None
     after: Annotated[int, Meta(ge=0)] | None = None
     limit: int = 100
 
@@ -34,7 +37,7 @@ async def _create(request: Request) -> Response:
     record = await service.kernel.create(
         body,
         name=body.name,
-        owner=owner_of(request),
+        owner=caller_of(request).owner,
         labels=body.labels,
         ttl_seconds=body.ttl_seconds,
         idle_seconds=body.idle_seconds,
@@ -66,8 +69,12 @@ async def _list(request: Request) -> Response:
         if not name or not equals:
             raise InvalidInputError(f"{entry!r} is not a label such as team=web")
         labels[name] = value
+    caller = caller_of(request)
+    owner = caller.owner if query.owner is None else query.owner
+    if owner != caller.owner:
+        caller.check("admin")
     page = await service_of(request).kernel.list(
-        owner=owner_of(request),
+        owner=None if owner == EVERYONE else owner,
         labels=labels,
         states=query.state,
         after=query.after,

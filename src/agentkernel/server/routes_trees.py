@@ -21,7 +21,7 @@ from agentkernel.guest.file_types import Change, tree_bytes
 from agentkernel.server.app import Service, route, service_of
 from agentkernel.server.bodies import change_body
 from agentkernel.server.content import Content, transfer_time, uploaded
-from agentkernel.server.problems import encode, ending, json_response, problem, read_query
+from agentkernel.server.problems import encode, json_response, problem, read_query
 from agentkernel.server.routes_files import OnPath, files_of
 from agentkernel.trees.entries import (
     DEFAULT_TREE_BYTES,
@@ -149,7 +149,7 @@ async def _follow(
     """Ends with `end`, when what is watched is gone, or with `error`."""
     async with aclosing(changes):
         yield _event(await anext(changes))
-        end = asyncio.ensure_future(service.stopping.wait())
+        end = asyncio.ensure_future(service.over())
         step = asyncio.ensure_future(_next(changes))
         try:
             with service.stream():
@@ -166,7 +166,7 @@ async def _follow(
                         return
                     step = asyncio.ensure_future(_next(changes))
                     yield _event(change)
-                raise ending()
+                raise end.result()
         except Exception as exc:
             yield b"event: error\ndata: " + encode(problem(exc)) + b"\n\n"
         finally:

@@ -25,7 +25,7 @@ from agentkernel.guest.protocol import Channel
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import Control, status_body
 from agentkernel.server.callers import Scope, caller_of
-from agentkernel.server.problems import decode, encode, ending, problem
+from agentkernel.server.problems import decode, encode, problem
 
 STDIN_WINDOW: Final = 1 << 18
 # What was taken is told when it is this much.
@@ -59,13 +59,13 @@ def websocket(path: str, handler: StreamHandler, *, needs: Scope) -> WebSocketRo
 
 
 async def _until_end(service: Service, work: Coroutine[Any, Any, None]) -> None:
-    """Carries `work` out unless the daemon ends first; then it is cancelled, and DaemonError."""
+    """Carries `work` out unless its time is over first: then it is cancelled, and that raised."""
     task = asyncio.ensure_future(work)
-    end = asyncio.ensure_future(service.stopping.wait())
+    end = asyncio.ensure_future(service.over())
     try:
         await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ending()
+            raise end.result()
         task.result()
     finally:
         end.cancel()
