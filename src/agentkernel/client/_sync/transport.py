@@ -12,8 +12,9 @@ from contextlib import closing
 from agentkernel.client import frames, wire
 from agentkernel.client._sync.websocket import WebSocket
 from agentkernel.client.socket_stream import Stream, in_thread
-from agentkernel.client.daemon import Daemon
+from agentkernel.client.daemon import chosen_daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
+from agentkernel.places import state_path
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
@@ -124,10 +125,18 @@ class Connection:
 
 
 class Transport:
-    """Talks to the daemon of a state directory; starts it when none answers, unless told not to."""
+    """Talks to the daemon of a state directory, which it starts when none answers, unless told not
+    to; or to the one at an address, as AGENTKERNEL_URL and AGENTKERNEL_TOKEN say it, too."""
 
-    def __init__(self, state_dir: str | None = None, *, start: bool = True) -> None:
-        self.daemon = Daemon(state_dir)
+    def __init__(
+        self,
+        state_dir: str | None = None,
+        *,
+        start: bool = True,
+        url: str | None = None,
+        token: str | None = None,
+    ) -> None:
+        self.daemon = chosen_daemon(state_dir, url, token)
         self.daemon_version: str | None = None
         self._start = start
         self._pool: list[Connection] = []
@@ -165,7 +174,7 @@ class Transport:
         seconds: float | None = CALL_SECONDS,
     ) -> bytes:
         """A request and the bytes of its answer."""
-        data = wire.request(method, wire.target(path, query), headers, body)
+        data = self._request(method, wire.target(path, query), headers, body)
         again = method in _AGAIN or "Idempotency-Key" in (headers or {})
         deadline = None if seconds is None else time.monotonic() + seconds
         for _ in range(_ATTEMPTS):
@@ -210,7 +219,7 @@ class Transport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
-            head = connection.send(wire.request("GET", wire.target(path, query)), deadline)
+            head = connection.send(self._request("GET", wire.target(path, query)), deadline)
             if head.status >= 400:
                 pieces = [piece for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
@@ -227,7 +236,7 @@ class Transport:
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
         headers = {"Content-Type": "application/octet-stream"}
-        data = wire.request("PUT", wire.target(path, query), headers, chunked=True)
+        data = self._request("PUT", wire.target(path, query), headers, chunked=True)
         connection = Connection(self._connect(time.monotonic() + CALL_SECONDS))
         stream = connection.stream
         try:
@@ -254,7 +263,7 @@ class Transport:
         self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> WebSocket:
         deadline = time.monotonic() + CALL_SECONDS
-        data = wire.request("GET", wire.target(path, query), frames.UPGRADE)
+        data = self._request("GET", wire.target(path, query), frames.UPGRADE)
         for _ in range(_ATTEMPTS):
             connection = Connection(self._connect(deadline))
             try:
@@ -279,6 +288,18 @@ class Transport:
         """Closes the idle connections. Idempotent; a later call opens new ones."""
         while self._pool:
             self._pool.pop().stream.close()
+
+    def _request(
+        self,
+        method: str,
+        where: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        chunked: bool = False,
+    ) -> bytes:
+        chosen = {**self.daemon.headers, **(headers or {})}
+        return wire.request(method, where, chosen, body, chunked=chunked)
 
     def _connection(self, deadline: float | None) -> tuple[Connection, bool]:
         """An idle connection, or a fresh one."""
@@ -318,10 +339,13 @@ def _unheard() -> DaemonError:
     return DaemonError("the daemon takes connections and does not read from them")
 
 
-_shared: dict[str, Transport] = {}
+_shared: dict[tuple[str | None, ...], Transport] = {}
 
 
 def shared_transport() -> Transport:
-    """The transport of the state directory that is in force, one for the whole process."""
-    key = Daemon().state_dir
-    return _shared.setdefault(key, Transport(key))
+    """The transport to the daemon that the environment means, one for the whole process."""
+    names = ("AGENTKERNEL_URL", "AGENTKERNEL_TOKEN", "AGENTKERNEL_CA")
+    key = (state_path(), *(os.environ.get(name) for name in names))
+    if key not in _shared:
+        _shared[key] = Transport()
+    return _shared[key]
