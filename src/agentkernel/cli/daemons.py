@@ -45,7 +45,8 @@ def _status(options: argparse.Namespace, transport: Transport) -> int:
     jobs = ", ".join(f"{count} {state}" for state, count in status["jobs"].items() if count)
     print(f"running    for {span(status['uptime_seconds'])}, process {version['pid']}")
     print(f"version    {version['version']}")
-    print(f"state      {version['state_dir']}")
+    if version.get("state_dir"):
+        print(f"state      {version['state_dir']}")
     if version.get("url"):
         print(f"listens    {version['url']}")
     print(f"sandboxes  {counts or 'none'}")
@@ -76,9 +77,11 @@ def _stop(options: argparse.Namespace, transport: Transport) -> int:
 
 
 def _restart(options: argparse.Namespace, transport: Transport) -> int:
-    words = _listening_words(transport)
+    if isinstance(transport.daemon, Remote):
+        transport.daemon.start()  # raises: that is not for us to do
+    arguments = _arguments(transport)
     _end(transport)
-    transport.daemon.start(arguments=words)
+    transport.daemon.start(arguments=arguments)
     version = _ask(transport)
     transport.close()
     if version is None:
@@ -90,16 +93,12 @@ def _restart(options: argparse.Namespace, transport: Transport) -> int:
     return 0
 
 
-def _listening_words(transport: Transport) -> list[str]:
+def _arguments(transport: Transport) -> list[str]:
     """Where the daemon that runs was told to listen: the next one is to do so, too."""
-    from agentkernel.cli.serve import listen_words
-
-    if isinstance(transport.daemon, Remote):
-        transport.daemon.start()  # raises: it is not for us to start
     try:
         with open(os.path.join(transport.daemon.state_dir, "daemon.json"), "rb") as file:
-            return listen_words(json.load(file).get("listen") or {})
-    except (OSError, ValueError, AttributeError):
+            return [str(word) for word in json.load(file)["arguments"]]
+    except (OSError, ValueError, KeyError, TypeError):
         return []
 
 

@@ -18,7 +18,7 @@ from agentkernel.kernel.state import state_directory
 
 def main(options: argparse.Namespace) -> int:
     state_dir = state_directory()
-    words = listen_words(vars(options))
+    words = _listen_words(vars(options))
     if options.ready_fd is not None:
         enter_own_scope(["serve", "--ready-fd", str(options.ready_fd), *words])
         return _child(state_dir, options)
@@ -33,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def listen_words(values: Mapping[str, Any]) -> list[str]:
+def _listen_words(values: Mapping[str, Any]) -> list[str]:
     """The arguments that say where to listen, to be said again to another process."""
     words = []
     for name in ("listen", "tls_cert", "tls_key"):
@@ -108,6 +108,7 @@ def _child(state_dir: Path, options: argparse.Namespace) -> int:
             ready=lambda url: tell({"pid": os.getpid(), "url": url}),
             log_to_file=True,
             listen=Listen.wanted(vars(options)),
+            arguments=_listen_words(vars(options)),
         )
     except AgentKernelError as error:
         tell({"error": error.to_dict()})

@@ -202,13 +202,15 @@ async def _http_exception(connection: HTTPConnection, exc: Exception) -> Respons
 
 async def _version(request: Request) -> Response:
     service = service_of(request)
+    admin = "admin" in caller_of(request).scopes
     return json_response(
         {
             "version": __version__,
             "api": API,
             "pid": os.getpid(),
             "started_at": service.started_at,
-            "state_dir": str(service.kernel.state_dir),
+            # A path of this machine tells something to whoever is not on it.
+            "state_dir": str(service.kernel.state_dir) if admin else None,
             "url": service.url,
         }
     )

@@ -15,8 +15,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -52,24 +52,38 @@ Ready = Callable[[str | None], None]
 
 
 def run(
-    state_dir: Path, *, ready: Ready, log_to_file: bool = False, listen: Listen | None = None
+    state_dir: Path,
+    *,
+    ready: Ready,
+    log_to_file: bool = False,
+    listen: Listen | None = None,
+    arguments: Sequence[str] = (),
 ) -> None:
     """Serves until SIGTERM, SIGINT or a request to end; `ready` is told where on a network. Raises
-    StateLockedError at once if another process owns the state."""
+    StateLockedError at once if another process owns the state. `arguments`: what the command line
+    said of listening, for `daemon restart` to say again."""
     _configure_log(state_dir / LOG_NAME if log_to_file else None)
     _raise_open_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(state_dir, ready=ready, listen=listen))
+        runner.run(serve(state_dir, ready=ready, listen=listen, arguments=arguments))
 
 
-async def serve(state_dir: Path, *, ready: Ready, listen: Listen | None = None) -> None:
+async def serve(
+    state_dir: Path,
+    *,
+    ready: Ready,
+    listen: Listen | None = None,
+    arguments: Sequence[str] = (),
+) -> None:
     daemon = Actor(door="daemon", uid=os.getuid(), pid=os.getpid())
     with acting(daemon):
-        await _serve(state_dir, ready, listen)
+        await _serve(state_dir, ready, listen, arguments)
     log.info("ended")
 
 
-async def _serve(state_dir: Path, ready: Ready, listen: Listen | None) -> None:
+async def _serve(
+    state_dir: Path, ready: Ready, listen: Listen | None, arguments: Sequence[str]
+) -> None:
     async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel)
         with contextlib.ExitStack() as stack:
@@ -81,7 +95,7 @@ async def _serve(state_dir: Path, ready: Ready, listen: Listen | None) -> None:
             stack.enter_context(_signals(service))
             for server in servers:
                 await server.start()
-            with _info(state_dir, service, listen):
+            with _info(state_dir, service, arguments):
                 log.info("serving, pid %d, version %s", os.getpid(), __version__)
                 if service.url:
                     log.info("listening on %s", service.url)
@@ -208,16 +222,15 @@ def _listening(state_dir: Path) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _info(state_dir: Path, service: Service, listen: Listen | None) -> Iterator[None]:
-    """`daemon.json`: whole or not there, and there only while somebody accepts. `listen` is what
-    `daemon restart` gives to the next one."""
+def _info(state_dir: Path, service: Service, arguments: Sequence[str]) -> Iterator[None]:
+    """`daemon.json`: whole or not there, and there only while somebody accepts."""
     path, new = state_dir / INFO_NAME, state_dir / f"{INFO_NAME}.new"
     body = {
         "pid": os.getpid(),
         "version": __version__,
         "started_at": service.started_at,
         "url": service.url,
-        "listen": listen and asdict(listen),
+        "arguments": list(arguments),
     }
     new.touch(mode=0o600)
     new.write_bytes(msgspec.json.encode(body) + b"\n")
