@@ -9,6 +9,8 @@
     ├── HostError                 host_forbids         the machine forbids what isolation needs
     ├── UnenforceableError        unenforceable        an explicit limit or policy can't be held
     ├── PolicyDeniedError         policy_denied        a rule said no            (PermissionError)
+    ├── UnauthenticatedError      unauthenticated      no valid token            (PermissionError)
+    ├── RateLimitedError          rate_limited         too many requests, wait and repeat
     ├── ResourceExhaustedError    resource_exhausted   no id range, disk or memory left
     ├── SandboxUnavailableError   sandbox_unavailable  the sandbox, not the command, failed
     │   ├── LaunchError           launch_failed        it never came up
@@ -110,6 +112,19 @@ class UnenforceableError(AgentKernelError):
 class PolicyDeniedError(AgentKernelError, PermissionError):
     code = "policy_denied"
     status = 403
+
+
+class UnauthenticatedError(AgentKernelError, PermissionError):
+    code = "unauthenticated"
+    status = 401
+
+
+class RateLimitedError(AgentKernelError):
+    """`details` has `retry_after_seconds`, as the answer's Retry-After has it."""
+
+    code = "rate_limited"
+    status = 429
+    retryable = True
 
 
 class ResourceExhaustedError(AgentKernelError):

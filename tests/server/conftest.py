@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .daemon_process import Daemon
+from .network_process import NetworkDaemon
 
 NewDaemon = Callable[[], Daemon]
 
@@ -53,3 +54,30 @@ def sandbox(daemon: Daemon) -> Iterator[str]:
     yield id
     status, _ = daemon.request("DELETE", f"/v1/sandboxes/{id}")
     assert status in (204, 404)
+
+
+@pytest.fixture(scope="session")
+def shared_network_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetworkDaemon]:
+    daemon = NetworkDaemon(
+        tmp_path_factory.mktemp("network"),
+        *("--allow-host", "ak.example.org", "--allow-origin", "https://app.example.org"),
+    )
+    daemon.start()
+    yield daemon
+    daemon.remove_all()
+    assert daemon.terminate() == 0
+    daemon.close()
+
+
+@pytest.fixture
+def network_daemon(shared_network_daemon: NetworkDaemon) -> Iterator[NetworkDaemon]:
+    """A daemon on TCP that tests share: whatever they do to it, it is the same one afterwards.
+    Their tokens are revoked."""
+    pid = shared_network_daemon.pid
+    yield shared_network_daemon
+    assert shared_network_daemon.alive(), shared_network_daemon.log()
+    status, body = shared_network_daemon.request("GET", "/v1/version")
+    assert (status, body["pid"]) == (200, pid)
+    for token in shared_network_daemon.request("GET", "/v1/tokens")[1]["tokens"]:
+        shared_network_daemon.request("DELETE", f"/v1/tokens/{token['id']}")
+    assert "Traceback" not in shared_network_daemon.log()

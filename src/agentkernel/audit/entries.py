@@ -28,12 +28,15 @@ _TAIL: Final = len(_HASH_FIELD) + 64 + len(b'"}')
 
 
 class Actor(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Who asked. `client` is what the other end calls itself; the rest the kernel vouches for."""
+    """Who asked. `client` is what the other end calls itself; the rest the kernel vouches for.
+    `token`: the id of the one that was shown; `address`: where from."""
 
     door: str
     owner: str | None = None
     uid: int | None = None
     pid: int | None = None
+    token: str | None = None
+    address: str | None = None
     client: str | None = None
 
 

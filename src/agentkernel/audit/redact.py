@@ -45,7 +45,7 @@ _SECRETS: Final = re.compile(
         sk-[\w-]{{12,}} | [sr]k_(?:live|test)_\w{{8,}} | gh[pousr]_\w{{16,}} | github_pat_\w{{16,}}
         | glpat-[\w-]{{12,}} | xox[abeoprs]-[\w-]{{8,}} | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{{12,}}
         | AIza[\w-]{{24,}} | npm_\w{{24,}} | pypi-[\w-]{{16,}} | hf_\w{{16,}} | dop_v1_\w{{16,}}
-        | SG\.[\w-]{{8,64}}\.[\w-]{{8,}} | AGE-SECRET-KEY-1\w{{16,}}
+        | ak_[a-z0-9]{{20}}_\w{{16,}} | SG\.[\w-]{{8,64}}\.[\w-]{{8,}} | AGE-SECRET-KEY-1\w{{16,}}
       )
     | (?<![\w-])eyJ[\w-]{{8,}}\.[\w-]{{8,}}(?:\.[\w-]*)?
     """,
@@ -56,7 +56,7 @@ _HINTS: Final = (
     "pass", "pwd", "secret", "token", "key", "credential", "auth", "cookie", "signature", "://",
     "bearer", "basic", "digest", "negotiate", "-u", "sk-", "k_live_", "k_test_", "gh", "_pat_",
     "glpat", "xox", "kia", "asia", "abia", "acca", "aiza", "npm_", "pypi-", "hf_", "dop_", "sg.",
-    "eyj",
+    "eyj", "ak_",
 )  # fmt: skip
 _OPTION: Final = re.compile(rf"--?[\w-]{{0,32}}?(?i:{_NAMES})[\w-]{{0,32}}", re.ASCII)
 _USER_OPTIONS: Final = frozenset({"-u", "--user", "--proxy-user"})

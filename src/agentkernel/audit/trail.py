@@ -31,8 +31,11 @@ from agentkernel.audit.log import AuditLog
 from agentkernel.errors import AgentKernelError
 
 ENDING: Final = frozenset(
-    {"sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop", "kernel.stop_asked"}
-)
+    {
+        "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
+        "kernel.stop_asked", "token.revoke",
+    }
+)  # fmt: skip
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,8 +132,9 @@ class Trail:
         self.note("kernel.stop")
         self.log.close()
 
-    def found(self, sandbox: str, name: str | None) -> None:
-        """The target of what is being done is known; nothing was done to it yet."""
+    def found(self, sandbox: str | None, name: str | None) -> None:
+        """The target of what is being done is known; nothing was done to it yet. None: it is no
+        sandbox."""
         if action := _current.get():
             action.begin(sandbox, name)
 

@@ -10,6 +10,7 @@ from typing import Any
 from agentkernel.cli.notices import tell_version
 from agentkernel.cli.tables import span
 from agentkernel.client._sync.transport import Transport
+from agentkernel.client.remote import Remote
 from agentkernel.errors import DaemonError
 
 _NOT_RUNNING = 1
@@ -44,7 +45,10 @@ def _status(options: argparse.Namespace, transport: Transport) -> int:
     jobs = ", ".join(f"{count} {state}" for state, count in status["jobs"].items() if count)
     print(f"running    for {span(status['uptime_seconds'])}, process {version['pid']}")
     print(f"version    {version['version']}")
-    print(f"state      {version['state_dir']}")
+    if version.get("state_dir"):
+        print(f"state      {version['state_dir']}")
+    if version.get("url"):
+        print(f"listens    {version['url']}")
     print(f"sandboxes  {counts or 'none'}")
     print(f"jobs       {jobs or 'none'}")
     print(f"memory     {status['memory_bytes'] / (1 << 20):.0f} MiB")
@@ -73,8 +77,11 @@ def _stop(options: argparse.Namespace, transport: Transport) -> int:
 
 
 def _restart(options: argparse.Namespace, transport: Transport) -> int:
+    if isinstance(transport.daemon, Remote):
+        transport.daemon.start()  # raises: that is not for us to do
+    arguments = _arguments(transport)
     _end(transport)
-    transport.daemon.start()
+    transport.daemon.start(arguments=arguments)
     version = _ask(transport)
     transport.close()
     if version is None:
@@ -84,6 +91,15 @@ def _restart(options: argparse.Namespace, transport: Transport) -> int:
     else:
         print(f"running, process {version['pid']}")
     return 0
+
+
+def _arguments(transport: Transport) -> list[str]:
+    """Where the daemon that runs was told to listen: the next one is to do so, too."""
+    try:
+        with open(os.path.join(transport.daemon.state_dir, "daemon.json"), "rb") as file:
+            return [str(word) for word in json.load(file)["arguments"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _logs(options: argparse.Namespace, transport: Transport) -> int:

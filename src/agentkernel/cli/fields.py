@@ -13,9 +13,14 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentkernel.client.daemon import Daemon
+    from agentkernel.client.remote import Remote
 
-def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a SandboxSpec that the options set."""
+
+def spec_fields(
+    options: argparse.Namespace, daemon: Daemon | Remote | None = None
+) -> dict[str, Any]:
+    """The fields of a SandboxSpec that the options set, for this daemon (None: this process)."""
     unlimited = options.disk == UNLIMITED
     fields = {
         "image": None if options.image is None else _image(options.image),
@@ -37,7 +42,7 @@ def spec_fields(options: argparse.Namespace) -> dict[str, Any]:
         "config": getattr(options, "origin", None),
     }
     if options.image in (None, "host") and options.toolchains in (None, "host"):
-        fields["host_env"] = host_environment()
+        fields["host_env"] = host_environment(daemon)
     return {name: value for name, value in fields.items() if value is not None}
 
 

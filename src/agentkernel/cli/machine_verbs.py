@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentkernel.cli.addresses import address, host_name, origin, real_path
 from agentkernel.cli.values import count, duration, environment_entry, label_entry, moment
 from agentkernel.cli.verbs import (
     _group,
@@ -14,8 +15,63 @@ from agentkernel.cli.verbs import (
     add_sandbox_options,
 )
 
-SHELLS = ("bash", "zsh", "fish")
 MCP_CLIENTS = ("claude", "codex", "gemini", "opencode")
+SHELLS = ("bash", "zsh", "fish")
+SCOPES = ("read", "exec", "manage", "host-paths", "admin")
+
+
+def add_serve(commands: Any) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="run the daemon, which keeps sandboxes and serves the API",
+        description="Starts the daemon of the state directory and returns when it is ready. Ending "
+        "it leaves sandboxes and jobs running. With --listen it serves the API over TCP, too, to "
+        "callers with a token; config.toml can say the same under [daemon].",
+    )
+    serve.add_argument(
+        "--foreground", action="store_true", help="stay, with the log on stderr, until a signal"
+    )
+    group = serve.add_argument_group("network")
+    group.add_argument(
+        "--listen", type=address, metavar="HOST:PORT",
+        help="serve over TCP as well, such as on 127.0.0.1:8700; port 0: any that is free",
+    )  # fmt: skip
+    group.add_argument("--tls-cert", type=real_path, metavar="FILE", help="certificate, PEM")
+    group.add_argument("--tls-key", type=real_path, metavar="FILE", help="its key, PEM")
+    group.add_argument(
+        "--allow-host", action="append", dest="allow_hosts", type=host_name, metavar="NAME",
+        help="what else it may be called in a request's Host",
+    )  # fmt: skip
+    group.add_argument(
+        "--allow-origin", action="append", dest="allow_origins", type=origin, metavar="URL",
+        help="a web page that may ask, such as https://app.example.org; a token it needs all the "
+        "same",
+    )  # fmt: skip
+    group.add_argument(
+        "--insecure-http", action="store_true",
+        help="listen on an address beyond this machine without TLS",
+    )  # fmt: skip
+    serve.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+
+
+def add_token(commands: Any) -> None:
+    verbs = _group(commands, "token", "who may use the daemon over a network")
+    create = _verb(verbs, "create", "make a token; it is printed once and never again")
+    create.add_argument("name", metavar="NAME", help="how to call it")
+    create.add_argument(
+        "--scope", action="append", choices=SCOPES,
+        help="what it may do (default: read, exec and manage); host-paths: show directories of "
+        "this machine; admin: all sandboxes, tokens, the daemon",
+    )  # fmt: skip
+    create.add_argument(
+        "--owner", metavar="OWNER",
+        help="whose sandboxes it sees (default: its own, token:NAME); local: yours",
+    )  # fmt: skip
+    create.add_argument("--expires", type=duration, metavar="TIME", help="such as 12h or 30d")
+    listing = _verb(verbs, "list", "list tokens; their secrets nobody has")
+    listing.add_argument("--all", action="store_true", help="also those that ended")
+    revoke = _verb(verbs, "revoke", "end a token, and all that it holds open")
+    revoke.add_argument("tokens", metavar="TOKEN", nargs="+", help="by name or id")
 
 
 def add_config(commands: Any) -> None:

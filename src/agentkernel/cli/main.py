@@ -84,19 +84,6 @@ def _add_setup(commands: Any) -> None:
     setup.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_serve(commands: Any) -> None:
-    serve = commands.add_parser(
-        "serve",
-        help="run the daemon, which keeps sandboxes and serves the API",
-        description="Starts the daemon of the state directory and returns when it is ready. Ending "
-        "it leaves sandboxes and jobs running.",
-    )
-    serve.add_argument(
-        "--foreground", action="store_true", help="stay, with the log on stderr, until a signal"
-    )
-    serve.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
-
-
 def _later(name: str) -> Callable[[Any], None]:
     """Arguments that the fast paths need not load."""
 
@@ -115,9 +102,10 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "job": (verbs.add_job, "jobs", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
-    "serve": (_add_serve, "serve", "main"),
+    "serve": (_later("add_serve"), "serve", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
     "mcp": (_later("add_mcp"), "mcp", "main"),
+    "token": (_later("add_token"), "tokens", "main"),
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),

@@ -29,6 +29,11 @@ _AGENTD = "AGENTKERNEL_AGENTD      another agentd than the package's own"
 _CLIENTS = (
     "CLAUDE_CONFIG_DIR, CODEX_HOME, OPENCODE_CONFIG, XDG_CONFIG_HOME   as the clients use them"
 )
+_URL = (
+    "AGENTKERNEL_URL         a daemon at http://HOST:PORT, https://HOST:PORT or unix:PATH instead\n"
+    "AGENTKERNEL_TOKEN       what to show it\n"
+    "AGENTKERNEL_CA          a PEM file with the authorities to believe"
+)
 _COLOUR = "NO_COLOR                set to anything: no colours"
 
 _EXAMPLES: dict[str, str] = {
@@ -57,7 +62,8 @@ agentkernel sandbox create --image ./rootfs --memory 1G build
 agentkernel sandbox create -c ./agentkernel.toml""",
     "sandbox list": """\
 agentkernel sandbox list
-agentkernel sandbox list --label team=web --state running --json""",
+agentkernel sandbox list --label team=web --state running --json
+agentkernel sandbox list --all""",
     "sandbox info": "agentkernel sandbox info work",
     "sandbox start": "agentkernel sandbox start work build",
     "sandbox stop": "agentkernel sandbox stop --grace 10 work",
@@ -83,7 +89,18 @@ agentkernel info --profile restrictive --json""",
     "setup": """\
 agentkernel setup
 agentkernel setup --check native""",
-    "serve": "agentkernel serve --foreground",
+    "serve": """\
+agentkernel serve
+agentkernel serve --listen 127.0.0.1:8700
+agentkernel serve --listen 0.0.0.0:8700 --tls-cert cert.pem --allow-host ak.example.org""",
+    "token": """\
+agentkernel token create ci
+agentkernel token list""",
+    "token create": """\
+agentkernel token create ci --expires 30d
+agentkernel token create viewer --scope read --json""",
+    "token list": "agentkernel token list --all",
+    "token revoke": "agentkernel token revoke ci",
     "daemon": "agentkernel daemon status",
     "daemon status": "agentkernel daemon status --json",
     "daemon stop": "agentkernel daemon stop",
@@ -139,7 +156,9 @@ _EXITS: dict[str, str] = {
     "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("run", "info", "sandbox create"), (_STATE, _CONFIG, _AGENTD)),
+    **dict.fromkeys(("run", "sandbox create"), (_STATE, _CONFIG, _AGENTD, _URL)),
+    "info": (_STATE, _CONFIG, _AGENTD),
+    **dict.fromkeys(("audit", "trust"), (_STATE,)),
     **dict.fromkeys(("serve", "daemon restart", "mcp"), (_STATE, _CONFIG, _AGENTD)),
     **dict.fromkeys(("mcp install", "mcp uninstall"), (_CLIENTS,)),
     **dict.fromkeys(("config show", "config path", "config get", "config check"), (_CONFIG,)),
@@ -160,7 +179,7 @@ def epilog_of(parser: argparse.ArgumentParser) -> str:
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     if not groups or not groups[0].required:
         parts.append(("exit status", _EXITS.get(name, _PLAIN)))
-        parts.append(("environment", "\n".join(_ENVIRONMENT.get(name, (_STATE,)))))
+        parts.append(("environment", "\n".join(_ENVIRONMENT.get(name, (_STATE, _URL)))))
     if groups:
         shown = f"{parser.prog} {'COMMAND' if name == '' else 'VERB'} --help"
         parts.append(("more", f"{shown} shows the arguments of each, with examples"))

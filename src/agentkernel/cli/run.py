@@ -30,9 +30,10 @@ def main(options: argparse.Namespace) -> int:
     transport = Transport()
     command = command_fields(options, words)
     life: dict[str, Any] = {} if options.ttl is None else {"ttl_seconds": options.ttl}
+    spec = spec_fields(options, transport.daemon)
     if options.json:
-        return collected(transport, "/v1/run", spec_fields(options) | life | command)
-    around = {"spec": spec_fields(options)} | life
+        return collected(transport, "/v1/run", spec | life | command)
+    around = {"spec": spec} | life
     ended = streamed(transport, "/v1/run/stream", command, options, around)
     if isinstance(ended, int):
         return ended

@@ -20,6 +20,8 @@ from agentkernel.client.wire import segment
 from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
 from agentkernel.places import state_path
 
+_EVERYONE = "*"
+
 
 def main(options: argparse.Namespace) -> int:
     transport = Transport()
@@ -54,7 +56,7 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
         on_idle=options.on_idle,
         env=dict(options.env),
         transport=transport,
-        **spec_fields(options),
+        **spec_fields(options, transport.daemon),
     )
     if not options.json:
         name = sandbox.name or sandbox.id
@@ -66,13 +68,18 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
 
 
 def _list(options: argparse.Namespace, transport: Transport) -> int:
-    found = Sandbox.list(labels=dict(options.label), state=options.state, transport=transport)
+    owner = _EVERYONE if options.all else options.owner
+    found = Sandbox.list(
+        labels=dict(options.label), state=options.state, owner=owner, transport=transport
+    )
     if options.json:
         print(json.dumps({"sandboxes": [sandbox.info.raw for sandbox in found]}))
         return 0
     rows = [
         (
-            sandbox.name or sandbox.id,
+            # Another's name means nothing to us: what can be said to other verbs is its id.
+            sandbox.id if owner else sandbox.name or sandbox.id,
+            *((sandbox.name or "-", sandbox.info.raw.get("owner", "-")) if owner else ()),
             sandbox.info.state,
             sandbox.info.backend,
             str(sandbox.info.raw.get("image") or "-"),
@@ -82,7 +89,8 @@ def _list(options: argparse.Namespace, transport: Transport) -> int:
         )
         for sandbox in found
     ]
-    show(("NAME", "STATUS", "BACKEND", "IMAGE", "AGE", "ENDS IN", "LABELS"), rows)
+    heads = ("ID", "NAME", "OWNER") if owner else ("NAME",)
+    show((*heads, "STATUS", "BACKEND", "IMAGE", "AGE", "ENDS IN", "LABELS"), rows)
     return 0
 
 

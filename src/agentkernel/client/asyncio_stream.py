@@ -13,10 +13,13 @@ import socket
 import time
 from asyncio import Lock as AsyncLock
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentkernel.client.daemon import Daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
+
+if TYPE_CHECKING:
+    from agentkernel.client.remote import Remote
 
 __all__ = ["AsyncLock", "AsyncStream", "AsyncTurns", "in_thread"]
 
@@ -71,11 +74,13 @@ class AsyncStream:
         self._closed = False
 
     @classmethod
-    async def connect(cls, daemon: Daemon, deadline: float) -> AsyncStream | None:
+    async def connect(cls, daemon: Daemon | Remote, deadline: float) -> AsyncStream | None:
         """None: there is no daemon."""
         while True:
             try:
-                connection = daemon.connect()
+                # One that is far away is not connected in a moment.
+                near = isinstance(daemon, Daemon)
+                connection = daemon.connect() if near else await in_thread(daemon.connect)
                 return None if connection is None else cls(connection)
             except BlockingIOError:
                 if time.monotonic() > deadline:

@@ -13,11 +13,15 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from agentkernel.client.wire import error_of
 from agentkernel.errors import AgentKernelError, DaemonError, DaemonTimeoutError, StateLockedError
 from agentkernel.places import SOCKET_NAME, make_state_directory, state_path
+
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from agentkernel.client.remote import Remote
 
 START_SECONDS = 30.0
 _PAUSE = 0.01
@@ -29,6 +33,11 @@ _children: list[int] = []
 
 class Daemon:
     """The daemon of a state directory, there or not."""
+
+    # What it has to be told with every request: who comes is known by the socket.
+    headers: Mapping[str, str] = {}
+    # It sees the toolchains that we see.
+    shares_host = True
 
     def __init__(self, state_dir: str | None = None) -> None:
         self.state_dir = os.path.abspath(state_dir) if state_dir else state_path()
@@ -75,13 +84,14 @@ class Daemon:
         connection.close()
         return True
 
-    def start(self, seconds: float = START_SECONDS) -> None:
-        """Returns when a daemon answers, started by us or by anybody; or raises its own words."""
+    def start(self, seconds: float = START_SECONDS, arguments: Sequence[str] = ()) -> None:
+        """Returns when a daemon answers, started by us or by anybody; or raises its own words.
+        `arguments`: of `agentkernel serve`."""
         deadline = time.monotonic() + seconds
         make_state_directory(self.state_dir)
         with self._starting(deadline):
             while not self.answers():
-                error = self._launch(deadline)
+                error = self._launch(deadline, arguments)
                 if error is None:
                     return
                 # One that is just ending holds the lock still: no reason to give up.
@@ -106,7 +116,7 @@ class Daemon:
         finally:
             os.close(lock)
 
-    def _launch(self, deadline: float) -> AgentKernelError | None:
+    def _launch(self, deadline: float, arguments: Sequence[str]) -> AgentKernelError | None:
         """Starts one and waits until it is ready. Why it is not, if it ended instead."""
         import subprocess
 
@@ -114,10 +124,11 @@ class Daemon:
         readable, writable = os.pipe()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         log = os.open(self.log_path, flags, 0o600)
+        # -P: what lies in the current directory is not ours to run.
+        words = [sys.executable, "-P", "-m", "agentkernel", "serve", "--ready-fd", str(writable)]
         try:
             child = subprocess.Popen(
-                # -P: what lies in the current directory is not ours to run.
-                [sys.executable, "-P", "-m", "agentkernel", "serve", "--ready-fd", str(writable)],
+                [*words, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -176,6 +187,19 @@ class Daemon:
                     hint=f"`kill -9 {pid}` loses nothing: sandboxes outlive it",
                 )
             time.sleep(_PAUSE)
+
+
+def chosen_daemon(
+    state_dir: str | None = None, url: str | None = None, token: str | None = None
+) -> Daemon | Remote:
+    """The one that is meant: by what the caller says, else by the environment, else this user's."""
+    if url is None and state_dir is None:
+        url = os.environ.get("AGENTKERNEL_URL")
+    if not url:
+        return Daemon(state_dir)
+    from agentkernel.client.remote import Remote
+
+    return Remote(url, token or os.environ.get("AGENTKERNEL_TOKEN"))
 
 
 def _line(fd: int, deadline: float) -> bytes:

@@ -158,6 +158,42 @@ class ProbeResult(NamedTuple):
         return [finding for finding in self.findings if not finding.expected]
 
 
+class TokenInfo(NamedTuple):
+    """A token. `token`, what a caller shows, is there only in the answer that made it."""
+
+    id: str
+    name: str
+    owner: str
+    scopes: list[str]
+    created_at: float
+    expires_at: float | None
+    last_used_at: float | None
+    revoked_at: float | None
+    token: str | None
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> TokenInfo:
+        with _understood():
+            return cls(
+                id=str(body["id"]),
+                name=str(body["name"]),
+                owner=str(body["owner"]),
+                scopes=[str(scope) for scope in body["scopes"]],
+                created_at=float(body["created_at"]),
+                expires_at=_moment(body, "expires_at"),
+                last_used_at=_moment(body, "last_used_at"),
+                revoked_at=_moment(body, "revoked_at"),
+                token=_of_kind(body, "token", str),
+                raw=dict(body),
+            )
+
+
+def _moment(body: Mapping[str, Any], key: str) -> float | None:
+    value = body.get(key)
+    return None if value is None else float(value)
+
+
 class SandboxInfo(NamedTuple):
     """A sandbox as the daemon sees it; `raw` is the whole answer.
 

@@ -18,6 +18,8 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
+    from agentkernel.client.remote import Remote
+
     T = TypeVar("T")
 
 _CHUNK = 1 << 16
@@ -66,7 +68,7 @@ class Stream:
         self._closed = False
 
     @classmethod
-    def connect(cls, daemon: Daemon, deadline: float) -> Stream | None:
+    def connect(cls, daemon: Daemon | Remote, deadline: float) -> Stream | None:
         """None: there is no daemon."""
         while True:
             try:

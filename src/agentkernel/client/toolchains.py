@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False  # as in typing, which the command line does not load
+if TYPE_CHECKING:
+    from agentkernel.client.daemon import Daemon
+    from agentkernel.client.remote import Remote
+
 # The same that images/layouts.py looks at; a test compares them.
 NAMES = (
     "PATH", "ASDF_DATA_DIR", "ASDF_DIR", "BUN_INSTALL", "CARGO_HOME", "CONDA_PREFIX",
@@ -19,8 +24,11 @@ NAMES = (
 )  # fmt: skip
 
 
-def host_environment() -> dict[str, str]:
-    """Entries that are not text are left out: JSON can't carry them."""
+def host_environment(daemon: Daemon | Remote | None = None) -> dict[str, str]:
+    """Entries that are not text are left out: JSON can't carry them. Nothing for a daemon that does
+    not see what we see: what is where on this machine is none of its business."""
+    if daemon is not None and not daemon.shares_host:
+        return {}
     return {
         name: ":".join(entry for entry in os.environ[name].split(":") if entry.isprintable())
         for name in NAMES

@@ -113,8 +113,9 @@ def request(
     chunked: bool = False,
 ) -> bytes:
     """With `chunked` the body follows, in chunks."""
-    lines = [f"{method} {where} HTTP/1.1", "Host: agentkernel"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    chosen = {"Host": "agentkernel", **(headers or {})}
+    lines = [f"{method} {where} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in chosen.items()]
     if chunked:
         lines.append("Transfer-Encoding: chunked")
     elif body is not None or method in ("POST", "PUT"):

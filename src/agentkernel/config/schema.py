@@ -4,11 +4,13 @@ ValueError with words that follow "KEY must be …".
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from agentkernel.config.addresses import check_address, check_host, check_origin
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name
 from agentkernel.quantities import parse_duration, parse_size
@@ -117,6 +119,26 @@ def _user(value: Any) -> str:
     return _text(value)
 
 
+def _texts(check: Check) -> Check:
+    """A list, or a text with commas between."""
+
+    def check_all(value: Any) -> tuple[str, ...]:
+        entries = value.split(",") if isinstance(value, str) else value
+        if not isinstance(entries, list | tuple) or len(entries) > _MOST_ENTRIES:
+            raise ValueError
+        return tuple(check(e.strip() if isinstance(e, str) else e) for e in entries)
+
+    return check_all
+
+
+def _path(value: Any) -> str:
+    """Absolute: the daemon has no directory of yours to begin at."""
+    path = os.path.expanduser(_text(value))
+    if not os.path.isabs(path):
+        raise ValueError
+    return path
+
+
 def check_label(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise ValueError
@@ -174,6 +196,16 @@ KEYS: Mapping[str, Key] = {
             "most sandboxes at once", _USER),
         Key("daemon.memory_floor", _size(0), 'a size such as "256M"',
             "memory that must stay free for a new one", _USER),
+        Key("daemon.listen", check_address, 'an address such as "127.0.0.1:8700"',
+            "where the API is served over TCP, besides the socket", _USER),
+        Key("daemon.tls_cert", _path, "an absolute path", "the certificate for it, PEM", _USER),
+        Key("daemon.tls_key", _path, "an absolute path", "the certificate's key, PEM", _USER),
+        Key("daemon.allow_hosts", _texts(check_host), 'names such as ["ak.example.org"]',
+            "what else it may be called", _USER),
+        Key("daemon.allow_origins", _texts(check_origin), 'such as ["https://app.example.org"]',
+            "web pages that may ask", _USER),
+        Key("daemon.insecure_http", _flag, "true or false",
+            "listen beyond this machine without TLS", _USER),
     )
 }  # fmt: skip
 

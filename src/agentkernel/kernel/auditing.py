@@ -22,6 +22,7 @@ from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
+from agentkernel.kernel.tokens import OWNER, NewToken
 from agentkernel.kernel.updates import SandboxUpdate
 
 # Looking at names and sizes is not logged, as listing sandboxes is not. Every other operation is,
@@ -95,7 +96,7 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path",
+        "path", "expires_seconds",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -105,6 +106,9 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "labels": _labels,
     "update": _update,
     "stdin": lambda data: {"stdin_bytes": len(data)},
+    "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
+    # Not for redact, to which token:ci is a token with its value.
+    "acts_as": lambda owner: {"acts_as": owner if OWNER.fullmatch(owner) else redact.MARK},
 }
 SHOWN: Final = _FLAT | _FORMS.keys()
 # Who and what stands in the line anyway; the rest is how an answer is to be given.
@@ -133,6 +137,8 @@ class _Shows:
             return ended | {"output_bytes": result.output_bytes}
         if isinstance(result, JobRecord):
             return {"job": result.id, "state": result.state}
+        if isinstance(result, NewToken):
+            return {"token": result.record.id}
         if isinstance(result, ProbeResult):
             wrong = [finding.name for finding in result.findings if not finding.expected]
             shown = {"wrong": ", ".join(wrong[:_MAX_NAMES])} if wrong else {}

@@ -43,6 +43,7 @@ from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
+from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
 
@@ -69,6 +70,7 @@ class Kernel(Changes, Looks):
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
+        self.tokens: Tokens
         self._reaper: Reaper
 
     async def __aenter__(self) -> Kernel:
@@ -85,8 +87,10 @@ class Kernel(Changes, Looks):
             self._lock.release()
             raise
         self.jobs = Jobs(self._store, self._find, self.trail)
+        self.tokens = Tokens(self._store, self.trail)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
+            await self.tokens.load()
             await self.backends.collect_garbage()
             self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
@@ -111,6 +115,7 @@ class Kernel(Changes, Looks):
             if live.sandbox:
                 live.sandbox.channel.close()
         self._live.clear()
+        await self.tokens.close()
         await self._store.close()
         self.trail.close()
         self._lock.release()

@@ -41,13 +41,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """`api` is the number in the paths."""
+    """`api` is the number in the paths; `url`: where it listens on a network. The directory is told
+    to those who may do everything."""
 
     version: str
     api: int
     pid: int
     started_at: float
-    state_dir: str
+    state_dir: str | None
+    url: str | None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str | None
+    owner: str
     state: SandboxState
     backend: str
     image: str | None
@@ -249,6 +252,7 @@ def _shown(record: SandboxRecord) -> dict[str, Any]:
     return {
         "id": record.id,
         "name": record.name,
+        "owner": record.owner,
         "state": record.state,
         "backend": record.backend,
         "image": blueprint.get("image"),

@@ -6,32 +6,30 @@ import asyncio
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive
 
 from agentkernel import __version__
-from agentkernel.audit.entries import Actor
-from agentkernel.audit.trail import acting
-from agentkernel.errors import (
-    AgentKernelError,
-    NotFoundError,
-    PolicyDeniedError,
-    ResourceExhaustedError,
-)
+from agentkernel.audit.trail import current_actor
+from agentkernel.errors import AgentKernelError, NotFoundError, ResourceExhaustedError
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.answers import Accepted, Status, Version
 from agentkernel.server.bounds import Bounds
-from agentkernel.server.callers import Caller, on_the_socket
+from agentkernel.server.callers import caller_of, serving
 from agentkernel.server.mounts import Make, mount
 from agentkernel.server.operations import route as route
-from agentkernel.server.problems import RequestError, ending, problem_response, version_header
+from agentkernel.server.problems import RequestError, ending, problem_response
+
+if TYPE_CHECKING:
+    from agentkernel.server.door import Entrance
 
 API: Final = 1
 
@@ -54,22 +52,43 @@ class Service:
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
-        self._streams = 0
+        # Where it can be reached over a network.
+        self.url: str | None = None
+        self._streams: Counter[str] = Counter()
         self._cleanups: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
-        """Counts something that stays open for long."""
-        if self._streams >= self.bounds.max_streams:
+        """Counts something that stays open for long. Those over a network leave room for others."""
+        door = current_actor().door
+        count, most = self._streams.total(), self.bounds.max_streams
+        if door == "network" and count < most:
+            count, most = self._streams[door], self.bounds.max_network_streams
+        if count >= most:
             raise ResourceExhaustedError(
-                f"{self._streams} streams are open, which is the most there may be",
-                hint="close some",
+                f"{count} streams are open, which is the most there may be", hint="close some"
             )
-        self._streams += 1
+        self._streams[door] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self._streams[door] -= 1
+
+    async def over(self) -> AgentKernelError:
+        """Returns when the daemon ends, or the token of whoever is being served does: what to tell
+        them."""
+        caller = serving.get()
+        if caller is None or caller.token is None:
+            await self.stopping.wait()
+            return ending()
+        revoked = asyncio.ensure_future(self.kernel.tokens.over(caller.token))
+        end = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait((revoked, end), return_when=asyncio.FIRST_COMPLETED)
+            return revoked.result() if revoked.done() else ending()
+        finally:
+            revoked.cancel()
+            end.cancel()
 
     async def finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Carries `work` out to its end, also when whoever waits for it is cancelled."""
@@ -90,20 +109,20 @@ class Service:
     async def while_wanted(
         self, receive: Receive, work: Coroutine[Any, Any, T], *, heeds_the_end: bool = False
     ) -> T:
-        """The outcome of `work`, which is cancelled when the client goes or the daemon ends, unless
-        it heeds that end itself.
+        """The outcome of `work`, which is cancelled when the client goes or its time is over (see
+        `over`), unless it heeds that end itself.
 
         Preconditions: the body of the request was read.
         """
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_disconnected(receive))
-        end = asyncio.ensure_future(self.stopping.wait())
+        end = asyncio.ensure_future(self.over())
         try:
             awaited = (task, gone) if heeds_the_end else (task, gone, end)
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise ClientDisconnect if gone.done() else ending()
+            raise ClientDisconnect if gone.done() else end.result()
         finally:
             for other in (gone, end):
                 other.cancel()
@@ -133,6 +152,7 @@ def all_routes() -> list[BaseRoute]:
         routes_jobs,
         routes_machine,
         routes_sandboxes,
+        routes_tokens,
         routes_trees,
         routes_uploads,
     )
@@ -159,69 +179,22 @@ def all_routes() -> list[BaseRoute]:
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
         *routes_machine.ROUTES,
+        *routes_tokens.ROUTES,
         *routes_docs.ROUTES,
     ]  # fmt: skip
 
 
-def build_app(service: Service) -> ASGIApp:
+def build_app(service: Service, entrance: Entrance | None = None) -> ASGIApp:
+    """All routes behind an entrance: the socket's, unless another is given."""
+    from agentkernel.server.door import Door, SocketEntrance
+
     mounts = [mount(service, path, make) for path, make in service.mounts.items()]
     app = Starlette(
         routes=[*all_routes(), *mounts], exception_handlers={HTTPException: _http_exception}
     )
     app.router.redirect_slashes = False
     app.state.service = service
-    return _Door(app, service)
-
-
-class _Door:
-    """Before any route. A page in a browser has no business here, and always sends an Origin."""
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app = app
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return
-        try:
-            caller = on_the_socket(scope)
-        except AgentKernelError as exc:
-            await _refuse(exc, scope, receive, send)
-            return
-        scope.setdefault("state", {})["caller"] = caller
-        with acting(_actor(scope, caller)):
-            if any(name == b"origin" for name, _ in scope["headers"]):
-                error = PolicyDeniedError("requests of web pages are not served")
-                self._service.kernel.trail.note(
-                    "request", result="denied", code=error.code, path=scope["path"],
-                    method=scope.get("method", "GET"), reason="a web page",
-                )  # fmt: skip
-                await _refuse(error, scope, receive, send)
-            elif self._service.stopping.is_set():
-                await _refuse(ending(), scope, receive, send)
-            else:
-                await self._app(scope, receive, send)
-
-
-def _actor(scope: Scope, caller: Caller) -> Actor:
-    """Who is at the other end. What it calls itself is its own word."""
-    peer = scope.get("state", {}).get("peer")
-    client = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
-    return Actor(
-        door="socket",
-        owner=caller.owner,
-        uid=peer.uid if peer else None,
-        pid=peer.pid if peer else None,
-        client=None if client is None else client[:64].decode("latin-1"),
-    )
-
-
-async def _refuse(error: AgentKernelError, scope: Scope, receive: Receive, send: Send) -> None:
-    response = problem_response(error)
-    if scope["type"] == "websocket":
-        # The server adds its own headers to every other answer, not to this one.
-        response.raw_headers.append(version_header())
-    await response(scope, receive, send)
+    return Door(app, service, entrance or SocketEntrance())
 
 
 async def _http_exception(connection: HTTPConnection, exc: Exception) -> Response:
@@ -246,12 +219,15 @@ async def _http_exception(connection: HTTPConnection, exc: Exception) -> Respons
 
 async def _version(request: Request) -> Version:
     service = service_of(request)
+    admin = "admin" in caller_of(request).scopes
     return Version(
         version=__version__,
         api=API,
         pid=os.getpid(),
         started_at=service.started_at,
-        state_dir=str(service.kernel.state_dir),
+        # A path of this machine tells something to whoever is not on it.
+        state_dir=str(service.kernel.state_dir) if admin else None,
+        url=service.url,
     )
 
 

@@ -11,6 +11,18 @@ class Bounds:
 
     max_streams: int = 1024
     max_connections: int = 2048
+    # What of these callers over a network may have: the socket is never without room.
+    max_network_streams: int = 512
+    max_network_connections: int = 1024
+    # Of one token: so many at once, then so many in a second.
+    token_burst: int = 400
+    token_per_second: float = 100.0
+    # Of one address, requests without a valid token.
+    failure_burst: int = 20
+    failures_per_second: float = 0.2
+    # Tokens and addresses that are counted; of more, the one that was quiet longest is forgotten.
+    max_counted: int = 4096
+    handshake_seconds: float = 10.0
     max_header_bytes: int = 64 << 10
     header_seconds: float = 30.0
     body_seconds: float = 30.0

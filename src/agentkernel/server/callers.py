@@ -2,14 +2,15 @@
 
 On the daemon's socket a caller is the user the daemon works for, who may do everything. It can ask
 to be taken for less, as a program that acts on somebody else's word (`Agentkernel-Owner:
-mcp:claude`): then it sees that owner's sandboxes, and may not do what is the user's alone.
+mcp:claude`): then it sees that owner's sandboxes, and may not do what is the user's alone. Over a
+network a caller is what its token says.
 """
 
 from __future__ import annotations
 
-import re
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -17,21 +18,41 @@ from starlette.requests import HTTPConnection
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.store import Overseer, TokenRecord
+from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
+
+__all__ = [
+    "LOCAL",
+    "OWNER_HEADER",
+    "Caller",
+    "Scope",
+    "caller_of",
+    "on_the_socket",
+    "owner_of",
+    "permitted",
+    "serving",
+]
 
 S = TypeVar("S", bound=SandboxSpec)
-Scope = Literal["read", "exec", "manage", "host-paths", "admin"]
 OWNER_HEADER: Final = b"agentkernel-owner"
 
-_EVERYTHING: Final[frozenset[Scope]] = frozenset({"read", "exec", "manage", "host-paths", "admin"})
+_EVERYTHING: Final[frozenset[Scope]] = frozenset(SCOPES)
 # Of an owner that somebody on the socket acts for.
 _DELEGATED: Final[frozenset[Scope]] = frozenset({"read", "exec", "manage"})
-_OWNER: Final = re.compile(r"[a-z0-9][a-z0-9:._/-]{0,127}")
+# Whoever the request that is being served comes from.
+serving: Final[ContextVar[Caller | None]] = ContextVar("agentkernel_caller", default=None)
 
 
 @dataclass(frozen=True)
 class Caller:
     owner: str
     scopes: frozenset[Scope]
+    # The id of the token it came with; without one it came by the socket.
+    token: str | None = None
+
+    @classmethod
+    def of_token(cls, record: TokenRecord) -> Caller:
+        return cls(record.owner, frozenset(_EVERYTHING & set(record.scopes)), record.id)
 
     def check(self, scope: Scope) -> None:
         if scope not in self.scopes:
@@ -49,7 +70,7 @@ def on_the_socket(scope: Any) -> Caller:
     if not named:
         return LOCAL
     owner = named[0].decode("latin-1")
-    if len(named) > 1 or not _OWNER.fullmatch(owner):
+    if len(named) > 1 or not OWNER.fullmatch(owner):
         raise InvalidInputError(
             "Agentkernel-Owner is one name of small letters, digits and : . _ / -, at most 128"
         )
@@ -73,4 +94,6 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
 
 
 def owner_of(connection: HTTPConnection) -> str:
-    return caller_of(connection).owner
+    """Whose sandboxes the caller finds: its own, and with `admin` all others by their ids."""
+    caller = caller_of(connection)
+    return Overseer(caller.owner) if "admin" in caller.scopes else caller.owner

@@ -1,4 +1,4 @@
-"""The daemon's process: one kernel, one socket, and an orderly end.
+"""The daemon's process: one kernel, its socket, a network's if it was told so, an orderly end.
 
 What must hold: the state lock is taken before anything else and given back last, so whoever holds
 it may replace a socket file that a killed daemon left. Sandboxes and jobs do not notice any of it.
@@ -15,7 +15,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,9 @@ from agentkernel.errors import HostError, PolicyDeniedError
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
+from agentkernel.server.door import NetworkEntrance
 from agentkernel.server.mounts import Make
+from agentkernel.server.network import Listen, Network, listening
 from agentkernel.server.problems import version_header
 from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
 
@@ -46,55 +49,88 @@ _OPEN_FILES: Final = 65536
 log = logging.getLogger("agentkernel.server")
 
 
+Ready = Callable[[str | None], None]
+
+
 def run(
     state_dir: Path,
     *,
-    ready: Callable[[], None],
+    ready: Ready,
     log_to_file: bool = False,
+    listen: Listen | None = None,
+    arguments: Sequence[str] = (),
     mounts: Mapping[str, Make] | None = None,
 ) -> None:
-    """Serves until SIGTERM, SIGINT or a request to end. Raises StateLockedError at once if another
-    process owns the state. `mounts`: what higher layers serve, by path."""
+    """Serves until SIGTERM, SIGINT or a request to end; `ready` is told where on a network. Raises
+    StateLockedError at once if another process owns the state. `arguments`: what the command line
+    said of listening, for `daemon restart` to say again. `mounts`: what higher layers serve, by
+    path."""
     _configure_log(state_dir / LOG_NAME if log_to_file else None)
     _raise_open_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(state_dir, ready=ready, mounts=mounts))
+        runner.run(serve(state_dir, ready=ready, listen=listen, arguments=arguments, mounts=mounts))
 
 
 async def serve(
-    state_dir: Path, *, ready: Callable[[], None], mounts: Mapping[str, Make] | None = None
+    state_dir: Path,
+    *,
+    ready: Ready,
+    listen: Listen | None = None,
+    arguments: Sequence[str] = (),
+    mounts: Mapping[str, Make] | None = None,
 ) -> None:
     daemon = Actor(door="daemon", uid=os.getuid(), pid=os.getpid())
     with acting(daemon):
-        await _serve(state_dir, ready, mounts)
+        await _serve(state_dir, ready, listen, arguments, mounts)
     log.info("ended")
 
 
 async def _serve(
-    state_dir: Path, ready: Callable[[], None], mounts: Mapping[str, Make] | None
+    state_dir: Path,
+    ready: Ready,
+    listen: Listen | None,
+    arguments: Sequence[str],
+    mounts: Mapping[str, Make] | None,
 ) -> None:
     async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel, mounts=mounts)
-        with _listening(state_dir) as listener, _signals(service):
-            server = HttpServer(service, listener)
-            await server.start()
-            with _info(state_dir, service.started_at):
+        with contextlib.ExitStack() as stack:
+            servers = [HttpServer(service, stack.enter_context(_listening(state_dir)))]
+            if listen is not None:
+                network = stack.enter_context(listening(listen))
+                service.url = network.url
+                servers.append(HttpServer(service, network.listener, network))
+            stack.enter_context(_signals(service))
+            for server in servers:
+                await server.start()
+            with _info(state_dir, service, arguments):
                 log.info("serving, pid %d, version %s", os.getpid(), __version__)
-                ready()
+                if service.url:
+                    log.info("listening on %s", service.url)
+                ready(service.url)
                 await service.stopping.wait()
                 log.info("ending")
-            await server.stop()
+            await asyncio.gather(*(server.stop() for server in servers))
 
 
 class HttpServer:
-    """uvicorn's protocols on our socket. Its own Server polls ten times a second and knows nothing
-    of last words."""
+    """uvicorn's protocols on one listening socket: the daemon's own, or that of a network. Its own
+    Server polls ten times a second and knows nothing of last words."""
 
-    def __init__(self, service: Service, listener: socket.socket) -> None:
+    def __init__(
+        self, service: Service, listener: socket.socket, network: Network | None = None
+    ) -> None:
         self._service = service
         self._listener = listener
+        self._tls = network.tls if network else None
+        self._bounds = service.bounds
+        entrance = None
+        if network:
+            entrance = NetworkEntrance(service, network.hosts, network.origins)
+            most = self._bounds.max_network_connections
+            self._bounds = replace(self._bounds, max_connections=most)
         self._config = Config(
-            build_app(service),
+            build_app(service, entrance),
             http=HttpProtocol,
             ws=WebSocketProtocol,
             ws_max_size=MAX_MESSAGE_BYTES,
@@ -117,13 +153,24 @@ class HttpServer:
         self._server: asyncio.AbstractServer
 
     async def start(self) -> None:
-        self._server = await asyncio.get_running_loop().create_unix_server(
-            self._protocol, sock=self._listener, backlog=_BACKLOG
+        loop = asyncio.get_running_loop()
+        if self._listener.family == socket.AF_UNIX:
+            self._server = await loop.create_unix_server(
+                self._protocol, sock=self._listener, backlog=_BACKLOG
+            )
+            return
+        self._server = await loop.create_server(
+            self._protocol,
+            sock=self._listener,
+            backlog=_BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._bounds.handshake_seconds if self._tls else None,
+            ssl_shutdown_timeout=self._bounds.last_words_seconds if self._tls else None,
         )
 
     def _protocol(self) -> HttpProtocol:
         protocol = HttpProtocol(
-            self._service.bounds, config=self._config, server_state=self._state, app_state={}
+            self._bounds, config=self._config, server_state=self._state, app_state={}
         )
         protocol.on_stranger = self._stranger
         return protocol
@@ -183,10 +230,16 @@ def _listening(state_dir: Path) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _info(state_dir: Path, started_at: float) -> Iterator[None]:
+def _info(state_dir: Path, service: Service, arguments: Sequence[str]) -> Iterator[None]:
     """`daemon.json`: whole or not there, and there only while somebody accepts."""
     path, new = state_dir / INFO_NAME, state_dir / f"{INFO_NAME}.new"
-    body = {"pid": os.getpid(), "version": __version__, "started_at": started_at}
+    body = {
+        "pid": os.getpid(),
+        "version": __version__,
+        "started_at": service.started_at,
+        "url": service.url,
+        "arguments": list(arguments),
+    }
     new.touch(mode=0o600)
     new.write_bytes(msgspec.json.encode(body) + b"\n")
     os.replace(new, path)

@@ -31,6 +31,7 @@ _TAGS: Final = {
     "jobs": "In the background: they go on without anybody listening.",
     "files": "Every call runs inside the sandbox; a link of the guest's leads nowhere else.",
     "events": "What happened, in order.",
+    "tokens": "Who may call over a network, and what.",
 }
 # Requests of clients, and lines that leave out what is not there.
 _SPARSE: Final = {"Control", "AuditEntry", "Actor"}

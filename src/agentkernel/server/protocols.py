@@ -10,14 +10,19 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.problems import RequestError, problem_bytes
+
+MAX_PIECES: Final = 4096
+MAX_UNREAD_BYTES: Final = 1 << 20
+CLOSE_SECONDS: Final = 12.0
 
 log = logging.getLogger("agentkernel.server")
 
@@ -43,12 +48,19 @@ def hung_up(transport: asyncio.Transport) -> bool:
     if transport.is_closing():
         return True
     poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), 0)  # POLLHUP is always told
+    connection = transport.get_extra_info("socket")
+    # POLLHUP is always told. Over a network it comes when both ends have closed, so there one that
+    # will send nothing more counts as gone, as it does where it is read from.
+    poll.register(connection.fileno(), 0 if _is_local(connection) else select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
+def _is_local(connection: socket.socket) -> bool:
+    return connection.family == socket.AF_UNIX
+
+
 class HttpProtocol(HttpToolsProtocol):
-    """A connection of our own uid, whose headers are bounded in size and time."""
+    """A connection whose headers are bounded in size and time; on the socket one of our own uid."""
 
     # Is told of a process that has no business here.
     on_stranger: Callable[[Peer], None] | None = None
@@ -61,9 +73,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._header_bytes: int | None = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
+        self._unsent: int | None = None
         super().connection_made(transport)
-        self._peer = peer_of(transport.get_extra_info("socket").fileno())
-        if self._peer.uid != os.getuid():
+        connection = transport.get_extra_info("socket")
+        self._peer = peer_of(connection.fileno()) if _is_local(connection) else None
+        if self._peer is not None and self._peer.uid != os.getuid():
             log.warning("a process of uid %d was turned away", self._peer.uid)
             self._refuse()
             if self.on_stranger:
@@ -80,6 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_done()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -130,16 +145,80 @@ class HttpProtocol(HttpToolsProtocol):
             head += [name + b": " + value for name, value in self.server_state.default_headers]
             head += [b"content-length: %d" % len(body), b"connection: close", b"", body]
             self.transport.write(b"\r\n".join(head))
-        self.transport.close()
+            self._linger()
+        else:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        unread = self.cycle.response_complete and self.cycle.more_body
+        if unread and not self.pipeline and not self.transport.is_closing():
+            # The rest of a body that nobody wants has no bound in size or time: it is not waited
+            # for, and so nothing can follow it.
+            self._linger()
+        elif self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self.timeout_keep_alive_handler()
+
+    def _linger(self) -> None:
+        """Closes, but not at once: what is not read when a connection is closed makes the kernel
+        throw away our last answer, too."""
+        self._refused = True
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._deadline = self.loop.call_later(self._bounds.last_words_seconds, self.transport.abort)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """An answer that is not being read does not keep a connection for ever."""
+        left = self.transport.get_write_buffer_size()
+        if left and (self._unsent is None or left < self._unsent):
+            self._unsent = left
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif left:
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """Made by HttpProtocol for a connection it has let in."""
+
+    _cut: asyncio.TimerHandle | None = None
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         scope: Any = getattr(self, "scope", None)
         if scope is not None:  # None: it was no proper handshake
             scope["state"]["hung_up"] = partial(hung_up, self.transport)
-            descriptor = self.transport.get_extra_info("socket").fileno()
-            scope["state"]["peer"] = peer_of(descriptor)
+            connection = self.transport.get_extra_info("socket")
+            local = _is_local(connection)
+            scope["state"]["peer"] = peer_of(connection.fileno()) if local else None
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """Nobody serves this connection any more. One that does not read our last words is cut."""
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._cut = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+        super().connection_lost(exc)
+
+    def handle_cont(self, event: Frame) -> None:
+        """The size of a message is bounded; that of one in empty pieces has to be, too."""
+        if len(self.frames) >= MAX_PIECES:
+            self.transport.abort()
+            return
+        super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        """Whoever asks and does not read the answers makes us keep them."""
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self.transport.abort()
+            return
+        super().handle_ping()

@@ -11,7 +11,7 @@ from agentkernel.errors import AgentKernelError
 from agentkernel.server.answers import Batch, BatchEntry, Problem, result_of
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import BatchCommand, RunBatch
-from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.callers import caller_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, problem
@@ -20,7 +20,7 @@ from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, problem
 async def _run_batch(request: Request, body: RunBatch) -> Batch:
     """What one of them meets is told in its place, and the others go on; a body that is wrong is
     refused as a whole, before anything ran."""
-    service, owner = service_of(request), owner_of(request)
+    service, owner = service_of(request), caller_of(request).owner
     spec = permitted(request, body.spec)
     for command in body.commands:
         command.words()

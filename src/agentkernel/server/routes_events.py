@@ -16,9 +16,9 @@ from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.kernel.store import EventRecord
 from agentkernel.server.answers import Event, Gap, Problem
 from agentkernel.server.app import Service, service_of
-from agentkernel.server.callers import caller_of
+from agentkernel.server.callers import caller_of, owner_of
 from agentkernel.server.operations import EVENTS, route
-from agentkernel.server.problems import encode, ending, problem
+from agentkernel.server.problems import encode, problem
 
 _PAGE: Final = 200
 
@@ -37,7 +37,7 @@ class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def _events(request: Request, query: EventQuery) -> Response:
     service = service_of(request)
     caller = caller_of(request)
-    owner = caller.owner
+    owner = owner_of(request)
     seen = None if "admin" in caller.scopes else owner
     filters: dict[str, Any] = {"limit": _PAGE, "owner": seen}
     if query.sandbox is not None:
@@ -84,7 +84,7 @@ async def _follow(
     """Events as they come; `until`: it ends with the one of this number, which is there."""
     with service.stream():
         yield b": ready\n\n"
-        end = asyncio.ensure_future(service.stopping.wait())
+        end = asyncio.ensure_future(service.over())
         try:
             while not end.done():
                 page = await service.kernel.events(after, **filters)
@@ -101,7 +101,7 @@ async def _follow(
                     return
                 if not more and not await _news(service, after, end):
                     yield b": ping\n\n"
-            yield b"event: error\ndata: " + encode(problem(ending())) + b"\n\n"
+            yield b"event: error\ndata: " + encode(problem(end.result())) + b"\n\n"
         finally:
             end.cancel()
 

@@ -19,7 +19,7 @@ from agentkernel.server import sse
 from agentkernel.server.answers import Result, result_of
 from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream
-from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
 from agentkernel.server.output_events import COMMAND_EVENTS, RUN_EVENTS, Words, Writer, outputs
@@ -47,7 +47,7 @@ async def _exec(request: Request, body: Exec) -> Response:
 async def _run(request: Request, body: Run) -> Response:
     service = service_of(request)
     body = permitted(request, body)
-    words, data, owner = body.words(), body.input(), owner_of(request)
+    words, data, owner = body.words(), body.input(), caller_of(request).owner
     sandbox = OneCommand(service, owner, body, body.ttl_seconds)
     if sse.is_wanted(request):
         return await sse.stream(request, _run_events(request, sandbox, body, words, data))
@@ -105,7 +105,7 @@ async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> Non
 async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> None:
     first.command.words()  # wrong words need no sandbox
     spec = permitted(socket, first.spec)
-    sandbox = OneCommand(service_of(socket), owner_of(socket), spec, first.ttl_seconds)
+    sandbox = OneCommand(service_of(socket), caller_of(socket).owner, spec, first.ttl_seconds)
     async with sandbox.removed_then() as id:
         await frames.prepare(sandbox.make)
         for sentence in await _notices(socket, id):

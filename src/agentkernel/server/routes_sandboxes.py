@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -27,14 +27,17 @@ from agentkernel.server.answers import (
 )
 from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop
-from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.operations import route
 from agentkernel.server.problems import json_response
+
+EVERYONE: Final = "*"
 
 
 class SandboxQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: list[str] = []
     state: list[str] = []
+    owner: str | None = None
     after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
 
@@ -46,7 +49,7 @@ async def _create(request: Request, body: NewSandbox) -> Response:
     record = await service.kernel.create(
         body,
         name=body.name,
-        owner=owner_of(request),
+        owner=caller_of(request).owner,
         labels=body.labels,
         ttl_seconds=body.ttl_seconds,
         idle_seconds=body.idle_seconds,
@@ -77,8 +80,12 @@ async def _list(request: Request, query: SandboxQuery) -> SandboxPage:
         if not name or not equals:
             raise InvalidInputError(f"{entry!r} is not a label such as team=web")
         labels[name] = value
+    caller = caller_of(request)
+    owner = caller.owner if query.owner is None else query.owner
+    if owner != caller.owner:
+        caller.check("admin")
     page = await service_of(request).kernel.list(
-        owner=owner_of(request),
+        owner=None if owner == EVERYONE else owner,
         labels=labels,
         states=query.state,
         after=query.after,

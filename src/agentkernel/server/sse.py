@@ -17,7 +17,7 @@ from starlette.responses import Response
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.content import Content
 from agentkernel.server.operations import EVENTS
-from agentkernel.server.problems import encode, ending, problem
+from agentkernel.server.problems import encode, problem
 
 PING: Final = b"event: ping\ndata: {}\n\n"
 COMMENT: Final = b": ping\n\n"
@@ -63,7 +63,7 @@ async def _kept_alive(
 ) -> AsyncGenerator[bytes, None]:
     """With a ping whenever nothing came for a while, and an `error` if they break off."""
     async with aclosing(events):
-        end = asyncio.ensure_future(service.stopping.wait())
+        end = asyncio.ensure_future(service.over())
         step = asyncio.ensure_future(_next(events))
         try:
             with service.stream():
@@ -83,7 +83,7 @@ async def _kept_alive(
                         return
                     yield data
                     step = asyncio.ensure_future(_next(events))
-                raise ending()
+                raise end.result()
         except Exception as exc:
             yield event("error", problem(exc))
         finally:

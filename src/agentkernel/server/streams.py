@@ -29,7 +29,7 @@ from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import Control
 from agentkernel.server.callers import Scope, caller_of
 from agentkernel.server.operations import Operation, Tag, declare
-from agentkernel.server.problems import decode, encode, ending, problem, read_query
+from agentkernel.server.problems import decode, encode, problem, read_query
 
 STDIN_WINDOW: Final = 1 << 18
 # What was taken is told when it is this much.
@@ -91,13 +91,13 @@ def websocket(
 
 
 async def _until_end(service: Service, work: Coroutine[Any, Any, None]) -> None:
-    """Carries `work` out unless the daemon ends first; then it is cancelled, and DaemonError."""
+    """Carries `work` out unless its time is over first: then it is cancelled, and that raised."""
     task = asyncio.ensure_future(work)
-    end = asyncio.ensure_future(service.stopping.wait())
+    end = asyncio.ensure_future(service.over())
     try:
         await asyncio.wait((task, end), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ending()
+            raise end.result()
         task.result()
     finally:
         end.cancel()

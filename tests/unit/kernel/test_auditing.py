@@ -20,6 +20,7 @@ from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
 from agentkernel.server.app import Service, build_app
 
@@ -47,6 +48,11 @@ EXEMPT = {
     "Jobs.outcome": "looks at a record",
     "Jobs.refresh": "brings rows up to date",
     "Jobs.refresh_all": "brings rows up to date",
+    "Tokens.load": "reads records",
+    "Tokens.close": "waits for what is being written",
+    "Tokens.list": "looks at records",
+    "Tokens.check": "who is refused is in the log: `request`, by the door",
+    "Tokens.over": "waits",
 }
 
 # What a request leads to in the log. A route that is not here fails a test: decide what it is.
@@ -95,13 +101,16 @@ ROUTES = {
     "GET /v1/doctor": LOOKS,
     "GET /v1/audit": LOOKS,
     "GET /docs": LOOKS,
+    "POST /v1/tokens": "token.create",
+    "GET /v1/tokens": LOOKS,
+    "DELETE /v1/tokens/{id}": "token.revoke",
 }
 
 
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs, Tokens)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

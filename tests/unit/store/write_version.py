@@ -17,6 +17,7 @@ from agentkernel.kernel.store import (
     NewEvent,
     SandboxRecord,
     Store,
+    TokenRecord,
     schema,
 )
 
@@ -53,6 +54,15 @@ async def fill(path: Path) -> None:
         await store.insert_sandbox(second)
         job = JobRecord(id="c" * 20, sandbox_id=first.id, argv=["sleep", "1"], created_at=NOW)
         await store.insert_job(job)
+        token = TokenRecord(
+            id="d" * 20,
+            name="ci",
+            owner="token:ci",
+            scopes=["read"],
+            sha256="0" * 64,
+            created_at=NOW,
+        )
+        await store.insert_token(token, forget_before=0)
         await store.append_events([NewEvent(kind="a", sandbox_id=first.id), NewEvent(kind="b")])
 
 

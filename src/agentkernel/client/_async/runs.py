@@ -32,8 +32,8 @@ async def run(
     CommandFailedError. The sandbox is removed whatever happens, also if this process is killed.
     """
     options = {"cwd": cwd, "timeout_seconds": timeout_seconds, "ttl_seconds": ttl_seconds}
-    wanted = {"host_env": host_environment(), **spec}
     transport = transport or shared_transport()
+    wanted = {"host_env": host_environment(transport.daemon), **spec}
     result = await finish(transport, "/v1/run", command, options, stdin, output_bytes, wanted)
     return result.check() if check else result
 
@@ -58,13 +58,14 @@ def run_stream(
         "pty": None if pty is None else [*pty],
         "output_bytes": output_bytes,
     }
+    transport = transport or shared_transport()
     first: dict[str, Any] = {
-        "spec": {"host_env": host_environment(), **spec},
+        "spec": {"host_env": host_environment(transport.daemon), **spec},
         "command": command_body(command, options),
     }
     if ttl_seconds is not None:
         first["ttl_seconds"] = ttl_seconds
-    return AsyncCommandStream(transport or shared_transport(), "/v1/run/stream", first=first)
+    return AsyncCommandStream(transport, "/v1/run/stream", first=first)
 
 
 async def finish(

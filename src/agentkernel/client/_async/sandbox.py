@@ -84,7 +84,7 @@ class AsyncSandbox:
             "on_ttl": on_ttl,
             "on_idle": on_idle,
             "ephemeral": not kept,
-            "host_env": host_environment(),
+            "host_env": host_environment(transport.daemon),
             **spec,
         }
         body = await transport.call(
@@ -109,13 +109,18 @@ class AsyncSandbox:
         *,
         labels: Mapping[str, str] | None = None,
         state: str | None = None,
+        owner: str | None = None,
         transport: AsyncTransport | None = None,
     ) -> List[AsyncSandbox]:
-        """All sandboxes with all of these labels, in the order they were made."""
+        """All sandboxes with all of these labels, in the order they were made.
+
+        `owner`: another's, or `"*"` for everybody's; that needs the scope `admin`.
+        """
         transport = transport or shared_transport()
         query: dict[str, Any] = {
             "label": [f"{key}={value}" for key, value in (labels or {}).items()],
             "state": state,
+            "owner": owner,
             "limit": _PAGE,
         }
         found: List[AsyncSandbox] = []

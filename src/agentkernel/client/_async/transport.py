@@ -11,8 +11,9 @@ from contextlib import aclosing
 from agentkernel.client import frames, wire
 from agentkernel.client._async.websocket import AsyncWebSocket
 from agentkernel.client.asyncio_stream import AsyncStream, in_thread
-from agentkernel.client.daemon import Daemon
+from agentkernel.client.daemon import chosen_daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
+from agentkernel.places import state_path
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class AsyncConnection:
 
 
 class AsyncTransport:
-    """Talks to the daemon of a state directory; starts it when none answers, unless told not to.
+    """Talks to the daemon of a state directory, which it starts when none answers, unless told not
+    to; or to the one at an address, as AGENTKERNEL_URL and AGENTKERNEL_TOKEN say it, too.
 
     `owner`: whose sandboxes there are for it, as a program's that acts on somebody else's word
     (`mcp:claude-code`); without it what AGENTKERNEL_OWNER says, else the user's own. `client`: what
@@ -135,10 +137,12 @@ class AsyncTransport:
         state_dir: str | None = None,
         *,
         start: bool = True,
+        url: str | None = None,
+        token: str | None = None,
         owner: str | None = None,
         client: str | None = None,
     ) -> None:
-        self.daemon = Daemon(state_dir)
+        self.daemon = chosen_daemon(state_dir, url, token)
         self.daemon_version: str | None = None
         self._headers = wire.caller_headers(owner, client)
         self._start = start
@@ -177,8 +181,7 @@ class AsyncTransport:
         seconds: float | None = CALL_SECONDS,
     ) -> bytes:
         """A request and the bytes of its answer."""
-        chosen = self._headers | dict(headers or {})
-        data = wire.request(method, wire.target(path, query), chosen, body)
+        data = self._request(method, wire.target(path, query), headers, body)
         again = method in _AGAIN or "Idempotency-Key" in (headers or {})
         deadline = None if seconds is None else time.monotonic() + seconds
         for _ in range(_ATTEMPTS):
@@ -223,8 +226,7 @@ class AsyncTransport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = await self._connection(deadline)
         try:
-            data = wire.request("GET", wire.target(path, query), self._headers)
-            head = await connection.send(data, deadline)
+            head = await connection.send(self._request("GET", wire.target(path, query)), deadline)
             if head.status >= 400:
                 pieces = [piece async for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
@@ -240,8 +242,8 @@ class AsyncTransport:
         self, path: str, body: AsyncIterable[bytes], *, query: Mapping[str, Any] | None = None
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
-        headers = self._headers | {"Content-Type": "application/octet-stream"}
-        data = wire.request("PUT", wire.target(path, query), headers, chunked=True)
+        headers = {"Content-Type": "application/octet-stream"}
+        data = self._request("PUT", wire.target(path, query), headers, chunked=True)
         connection = AsyncConnection(await self._connect(time.monotonic() + CALL_SECONDS))
         stream = connection.stream
         try:
@@ -268,7 +270,7 @@ class AsyncTransport:
         self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> AsyncWebSocket:
         deadline = time.monotonic() + CALL_SECONDS
-        data = wire.request("GET", wire.target(path, query), self._headers | frames.UPGRADE)
+        data = self._request("GET", wire.target(path, query), frames.UPGRADE)
         for _ in range(_ATTEMPTS):
             connection = AsyncConnection(await self._connect(deadline))
             try:
@@ -293,6 +295,18 @@ class AsyncTransport:
         """Closes the idle connections. Idempotent; a later call opens new ones."""
         while self._pool:
             self._pool.pop().stream.close()
+
+    def _request(
+        self,
+        method: str,
+        where: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        chunked: bool = False,
+    ) -> bytes:
+        chosen = {**self.daemon.headers, **self._headers, **(headers or {})}
+        return wire.request(method, where, chosen, body, chunked=chunked)
 
     async def _connection(self, deadline: float | None) -> tuple[AsyncConnection, bool]:
         """An idle connection, or a fresh one."""
@@ -332,10 +346,13 @@ def _unheard() -> DaemonError:
     return DaemonError("the daemon takes connections and does not read from them")
 
 
-_shared: dict[str, AsyncTransport] = {}
+_shared: dict[tuple[str | None, ...], AsyncTransport] = {}
 
 
 def shared_transport() -> AsyncTransport:
-    """The transport of the state directory that is in force, one for the whole process."""
-    key = Daemon().state_dir
-    return _shared.setdefault(key, AsyncTransport(key))
+    """The transport to the daemon that the environment means, one for the whole process."""
+    names = ("AGENTKERNEL_URL", "AGENTKERNEL_TOKEN", "AGENTKERNEL_CA")
+    key = (state_path(), *(os.environ.get(name) for name in names))
+    if key not in _shared:
+        _shared[key] = AsyncTransport()
+    return _shared[key]

@@ -85,7 +85,7 @@ class Sandbox:
             "on_ttl": on_ttl,
             "on_idle": on_idle,
             "ephemeral": not kept,
-            "host_env": host_environment(),
+            "host_env": host_environment(transport.daemon),
             **spec,
         }
         body = transport.call(
@@ -110,13 +110,18 @@ class Sandbox:
         *,
         labels: Mapping[str, str] | None = None,
         state: str | None = None,
+        owner: str | None = None,
         transport: Transport | None = None,
     ) -> List[Sandbox]:
-        """All sandboxes with all of these labels, in the order they were made."""
+        """All sandboxes with all of these labels, in the order they were made.
+
+        `owner`: another's, or `"*"` for everybody's; that needs the scope `admin`.
+        """
         transport = transport or shared_transport()
         query: dict[str, Any] = {
             "label": [f"{key}={value}" for key, value in (labels or {}).items()],
             "state": state,
+            "owner": owner,
             "limit": _PAGE,
         }
         found: List[Sandbox] = []

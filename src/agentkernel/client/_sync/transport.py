@@ -12,8 +12,9 @@ from contextlib import closing
 from agentkernel.client import frames, wire
 from agentkernel.client._sync.websocket import WebSocket
 from agentkernel.client.socket_stream import Stream, in_thread
-from agentkernel.client.daemon import Daemon
+from agentkernel.client.daemon import chosen_daemon
 from agentkernel.errors import DaemonError, DaemonTimeoutError
+from agentkernel.places import state_path
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class Connection:
 
 
 class Transport:
-    """Talks to the daemon of a state directory; starts it when none answers, unless told not to.
+    """Talks to the daemon of a state directory, which it starts when none answers, unless told not
+    to; or to the one at an address, as AGENTKERNEL_URL and AGENTKERNEL_TOKEN say it, too.
 
     `owner`: whose sandboxes there are for it, as a program's that acts on somebody else's word
     (`mcp:claude-code`); without it what AGENTKERNEL_OWNER says, else the user's own. `client`: what
@@ -136,10 +138,12 @@ class Transport:
         state_dir: str | None = None,
         *,
         start: bool = True,
+        url: str | None = None,
+        token: str | None = None,
         owner: str | None = None,
         client: str | None = None,
     ) -> None:
-        self.daemon = Daemon(state_dir)
+        self.daemon = chosen_daemon(state_dir, url, token)
         self.daemon_version: str | None = None
         self._headers = wire.caller_headers(owner, client)
         self._start = start
@@ -178,8 +182,7 @@ class Transport:
         seconds: float | None = CALL_SECONDS,
     ) -> bytes:
         """A request and the bytes of its answer."""
-        chosen = self._headers | dict(headers or {})
-        data = wire.request(method, wire.target(path, query), chosen, body)
+        data = self._request(method, wire.target(path, query), headers, body)
         again = method in _AGAIN or "Idempotency-Key" in (headers or {})
         deadline = None if seconds is None else time.monotonic() + seconds
         for _ in range(_ATTEMPTS):
@@ -224,8 +227,7 @@ class Transport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
-            data = wire.request("GET", wire.target(path, query), self._headers)
-            head = connection.send(data, deadline)
+            head = connection.send(self._request("GET", wire.target(path, query)), deadline)
             if head.status >= 400:
                 pieces = [piece for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
@@ -241,8 +243,8 @@ class Transport:
         self, path: str, body: Iterable[bytes], *, query: Mapping[str, Any] | None = None
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
-        headers = self._headers | {"Content-Type": "application/octet-stream"}
-        data = wire.request("PUT", wire.target(path, query), headers, chunked=True)
+        headers = {"Content-Type": "application/octet-stream"}
+        data = self._request("PUT", wire.target(path, query), headers, chunked=True)
         connection = Connection(self._connect(time.monotonic() + CALL_SECONDS))
         stream = connection.stream
         try:
@@ -269,7 +271,7 @@ class Transport:
         self, path: str, *, query: Mapping[str, Any] | None = None
     ) -> WebSocket:
         deadline = time.monotonic() + CALL_SECONDS
-        data = wire.request("GET", wire.target(path, query), self._headers | frames.UPGRADE)
+        data = self._request("GET", wire.target(path, query), frames.UPGRADE)
         for _ in range(_ATTEMPTS):
             connection = Connection(self._connect(deadline))
             try:
@@ -294,6 +296,18 @@ class Transport:
         """Closes the idle connections. Idempotent; a later call opens new ones."""
         while self._pool:
             self._pool.pop().stream.close()
+
+    def _request(
+        self,
+        method: str,
+        where: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        chunked: bool = False,
+    ) -> bytes:
+        chosen = {**self.daemon.headers, **self._headers, **(headers or {})}
+        return wire.request(method, where, chosen, body, chunked=chunked)
 
     def _connection(self, deadline: float | None) -> tuple[Connection, bool]:
         """An idle connection, or a fresh one."""
@@ -333,10 +347,13 @@ def _unheard() -> DaemonError:
     return DaemonError("the daemon takes connections and does not read from them")
 
 
-_shared: dict[str, Transport] = {}
+_shared: dict[tuple[str | None, ...], Transport] = {}
 
 
 def shared_transport() -> Transport:
-    """The transport of the state directory that is in force, one for the whole process."""
-    key = Daemon().state_dir
-    return _shared.setdefault(key, Transport(key))
+    """The transport to the daemon that the environment means, one for the whole process."""
+    names = ("AGENTKERNEL_URL", "AGENTKERNEL_TOKEN", "AGENTKERNEL_CA")
+    key = (state_path(), *(os.environ.get(name) for name in names))
+    if key not in _shared:
+        _shared[key] = Transport()
+    return _shared[key]

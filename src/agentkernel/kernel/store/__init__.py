@@ -1,10 +1,10 @@
-"""What the daemon knows, in SQLite: sandboxes, jobs, events. See docs/reference/state.md.
+"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens. See docs/reference/state.md.
 
 | module | job |
 |---|---|
 | `store` | the asynchronous API |
 | `records` | rows as typed records; what may be written |
-| `sandboxes`, `jobs`, `events` | SQL |
+| `sandboxes`, `jobs`, `events`, `tokens` | SQL |
 | `workers`, `writer` | the two threads, group commit, syncing, pruning |
 | `schema` | creation, migrations, refusals |
 | `failures` | SQLite's errors → ours |
@@ -22,9 +22,11 @@ from agentkernel.kernel.store.records import (
     JobPage,
     JobRecord,
     NewEvent,
+    Overseer,
     SandboxPage,
     SandboxRecord,
     Statistics,
+    TokenRecord,
     event_of,
 )
 from agentkernel.kernel.store.store import Store
@@ -37,10 +39,12 @@ __all__ = [
     "JobPage",
     "JobRecord",
     "NewEvent",
+    "Overseer",
     "SandboxPage",
     "SandboxRecord",
     "StateLock",
     "Statistics",
     "Store",
+    "TokenRecord",
     "event_of",
 ]

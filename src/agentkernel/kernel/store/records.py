@@ -33,6 +33,12 @@ LabelValue = Annotated[str, Meta(max_length=4096)]
 Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=MAX_LABELS)]
 
 
+class Overseer(str):
+    """An owner who finds the sandboxes of all others too, by their ids. Names are its own ones'."""
+
+    __slots__ = ()
+
+
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox. `blueprint`, `config` and `handle` belong to the kernel and the backend: opaque
     here. `config` says which files the sandbox was made from, and never changes."""
@@ -97,6 +103,20 @@ class JobChanges(TypedDict, total=False):
     state: JobState
     status: dict[str, Any] | None
     ended_at: float | None
+
+
+class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A token without its secret. `last_used_at` is coarse; what is revoked never comes back."""
+
+    id: Id
+    name: Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,62}\Z")]
+    owner: Owner
+    scopes: list[str]
+    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    created_at: Time
+    expires_at: Time | None = None
+    last_used_at: Time | None = None
+    revoked_at: Time | None = None
 
 
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,8 +203,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int
 
 
-R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency)
-S = TypeVar("S", SandboxRecord, JobRecord, EventRecord)
+R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord)
+S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord)
 
 _JSON: dict[type, tuple[str, ...]] = {
     SandboxRecord: ("blueprint", "env", "labels", "handle", "config"),
@@ -192,15 +212,17 @@ _JSON: dict[type, tuple[str, ...]] = {
     NewEvent: ("body",),
     EventRecord: ("body",),
     Idempotency: (),
+    TokenRecord: ("scopes",),
 }
 _NOUNS: dict[type, str] = {
     SandboxRecord: "sandbox",
     JobRecord: "job",
     NewEvent: "event",
     Idempotency: "idempotency key",
+    TokenRecord: "token",
 }
 _FIELDS: dict[type, tuple[str, ...]] = {
-    kind: kind.__struct_fields__ for kind in (SandboxRecord, JobRecord, EventRecord)
+    kind: kind.__struct_fields__ for kind in (SandboxRecord, JobRecord, EventRecord, TokenRecord)
 }
 COLUMNS: dict[type, str] = {kind: ", ".join(fields) for kind, fields in _FIELDS.items()}
 SANDBOX_CHANGES = frozenset(SandboxChanges.__annotations__)

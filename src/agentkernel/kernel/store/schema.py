@@ -106,9 +106,26 @@ def _version_2(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE sandboxes ADD COLUMN config TEXT")
 
 
+def _version_3(connection: sqlite3.Connection) -> None:
+    # Of a secret there is nothing but its hash.
+    connection.execute(
+        """CREATE TABLE tokens (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            sha256 TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            expires_at REAL,
+            last_used_at REAL,
+            revoked_at REAL
+        ) STRICT, WITHOUT ROWID"""
+    )
+
+
 # Step n brings version n to n + 1. A step that was released is never edited, and its result is
 # kept in tests/unit/store/versions.
-MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2)
+MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

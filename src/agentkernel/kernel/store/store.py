@@ -26,6 +26,7 @@ from agentkernel.kernel.store import events as event_rows
 from agentkernel.kernel.store import jobs as job_rows
 from agentkernel.kernel.store import sandboxes as sandbox_rows
 from agentkernel.kernel.store import schema
+from agentkernel.kernel.store import tokens as token_rows
 from agentkernel.kernel.store.records import (
     EventPage,
     Idempotency,
@@ -38,6 +39,7 @@ from agentkernel.kernel.store.records import (
     SandboxPage,
     SandboxRecord,
     Statistics,
+    TokenRecord,
     to_row,
 )
 from agentkernel.kernel.store.workers import Reader
@@ -288,6 +290,25 @@ class Store:
         """Ends what was running, with no status; returns it."""
         now = self._clock()
         return await self._write(lambda t: job_rows.mark_lost(t.connection, sandbox_id, now))
+
+    # Tokens
+
+    async def insert_token(self, record: TokenRecord, *, forget_before: float) -> TokenRecord:
+        """Those that ended before that time are removed with it."""
+        record, row = to_row(record)
+
+        def work(transaction: Transaction) -> TokenRecord:
+            token_rows.forget(transaction.connection, forget_before)
+            token_rows.insert(transaction.connection, record, row)
+            return record
+
+        return await self._write(work)
+
+    async def mark_token(self, id: str, column: str, at: float) -> None:
+        await self._write(lambda t: token_rows.mark(t.connection, id, column, at))
+
+    async def tokens(self) -> list[TokenRecord]:
+        return await self._read(token_rows.everything)
 
     # Events
 

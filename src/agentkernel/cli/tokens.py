@@ -1,0 +1,100 @@
+"""`agentkernel token …`: who may use the daemon over a network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from agentkernel.cli.notices import tell_version
+from agentkernel.cli.outcome import OURS, say
+from agentkernel.cli.tables import ago, show, until
+from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
+from agentkernel.client._sync.transport import Transport
+from agentkernel.client.results import TokenInfo
+from agentkernel.errors import AgentKernelError
+
+_LOCAL = "local"
+
+
+def main(options: argparse.Namespace) -> int:
+    transport = Transport()
+    verbs = {"create": _create, "list": _list, "revoke": _revoke}
+    try:
+        return verbs[options.verb](options, transport)
+    finally:
+        tell_version(transport)
+        transport.close()
+
+
+def _create(options: argparse.Namespace, transport: Transport) -> int:
+    made = create_token(
+        options.name,
+        owner=options.owner,
+        scopes=options.scope,
+        expires_seconds=options.expires,
+        transport=transport,
+    )
+    if options.json:
+        print(json.dumps(made.raw))
+        return 0
+    print(made.token)
+    say("this is the only time it is shown; whoever has it may do what it may")
+    if made.owner == _LOCAL:
+        say("it acts as you: your own sandboxes are its own")
+    for scope, what in (
+        ("host-paths", "any directory of this machine that you can read"),
+        ("admin", "every sandbox, all tokens and the daemon"),
+    ):
+        if scope in made.scopes:
+            say(f"{scope}: it reaches {what}")
+    return 0
+
+
+def _list(options: argparse.Namespace, transport: Transport) -> int:
+    found = list_tokens(transport=transport)
+    if not options.all:
+        found = [token for token in found if _state(token) == "valid"]
+    if options.json:
+        print(json.dumps({"tokens": [token.raw for token in found]}))
+        return 0
+    rows = [
+        (
+            token.name,
+            token.id,
+            token.owner,
+            ",".join(token.scopes),
+            _state(token),
+            ago(token.created_at),
+            until(token.expires_at),
+            ago(token.last_used_at),
+        )
+        for token in found
+    ]
+    show(("NAME", "ID", "OWNER", "SCOPES", "STATUS", "AGE", "ENDS IN", "LAST USE"), rows)
+    return 0
+
+
+def _state(token: TokenInfo) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    ended = token.expires_at is not None and token.expires_at <= time.time()
+    return "expired" if ended else "valid"
+
+
+def _revoke(options: argparse.Namespace, transport: Transport) -> int:
+    from agentkernel.cli.main import report
+
+    done, failed = [], []
+    for name in options.tokens:
+        try:
+            done.append(revoke_token(name, transport=transport).raw)
+            if not options.json:
+                print(name)
+        except AgentKernelError as error:
+            failed.append({"name": name, "error": error.to_dict()})
+            if not options.json:
+                report(error, as_json=False)
+    if options.json:
+        print(json.dumps({"tokens": done, "failed": failed}))
+    return OURS if failed else 0
