@@ -100,6 +100,16 @@ async def open_files_are_bounded(bench: Bench) -> None:
         expect((await says(sandbox, "ulimit -n; ulimit -Hn")).split() == ["64", "64"], "ulimit")
 
 
+async def usage_is_the_guest_s(bench: Bench) -> None:
+    """processes that usage tells of are the guest's and a few of agentd's, none of the engine's"""
+    async with bench.sandbox() as sandbox:
+        process = start(sandbox, "for n in 1 2 3 4 5; do sleep 1000 & done; echo up; wait")
+        await read_until(process, b"up")
+        usage = await within(sandbox.usage())
+        count = usage.processes if usage else None
+        expect(count is not None and 6 <= count <= 12, f"6 processes were started: {usage}")
+
+
 def _limited(bench: Bench, name: str, **limit: Any) -> _Limited:
     return _Limited(bench, name, limit)
 
@@ -135,4 +145,5 @@ CASES = (
     disk_is_bounded,
     temporary_files_are_bounded,
     open_files_are_bounded,
+    usage_is_the_guest_s,
 )

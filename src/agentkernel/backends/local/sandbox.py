@@ -11,7 +11,13 @@ from pathlib import Path
 import msgspec
 
 from agentkernel import faults
-from agentkernel.backends.base import Blueprint, EffectiveLine, LimitHit, SandboxUsage
+from agentkernel.backends.base import (
+    NOT_ENFORCED,
+    Blueprint,
+    EffectiveLine,
+    LimitHit,
+    SandboxUsage,
+)
 from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.diagnose import explain
@@ -99,8 +105,11 @@ class LocalSandbox:
             stats = await self.channel.call("stats", seconds=_STATS_S)
         except SandboxUnavailableError:
             return counted
+        told = _by_agentd(stats)
+        if counted and not _are_counted(self.effective):
+            counted = msgspec.structs.replace(counted, processes=told.processes)
         disk = stats.get("disk_used_kb") if _is_bounded(self.effective) else None
-        return msgspec.structs.replace(counted or _by_agentd(stats), disk_bytes=_kilobytes(disk))
+        return msgspec.structs.replace(counted or told, disk_bytes=_kilobytes(disk))
 
     def limit_hits(self) -> list[LimitHit]:
         hits, told = self._groups.hits(), self._hits_told
@@ -221,6 +230,14 @@ async def end_process(pid: int) -> None:
 def _is_bounded(lines: tuple[EffectiveLine, ...]) -> bool:
     """The file system at / is the sandbox's own: what is used of it is what its files take."""
     return any(line.what == "disk" and line.enforced_by.startswith("size of") for line in lines)
+
+
+def _are_counted(lines: tuple[EffectiveLine, ...]) -> bool:
+    """The control group's processes are the guest's, and not those of an engine that stand for
+    them."""
+    return not any(
+        line.what == "pids" and line.enforced_by.startswith(NOT_ENFORCED) for line in lines
+    )
 
 
 def _by_agentd(stats: Mapping[str, object]) -> SandboxUsage:
