@@ -6,6 +6,7 @@ import asyncio
 import base64
 import struct
 import zlib
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -307,7 +308,7 @@ async def test_errors_say_what_to_do(connect: Connect) -> None:
         refused = await tools.error("run", command="true", timeout_seconds=601)
         assert refused["code"] == "policy_denied" and "10m" in refused["message"]
         assert (await tools.call("run", command="true", timeout_seconds=600))["exit_code"] == 0
-        wrong = (
+        wrong: tuple[dict[str, Any], ...] = (
             {"command": "true", "image": "/"},
             {"command": "true", "profile": "permissive"},
             {"command": 5},
@@ -322,20 +323,20 @@ async def test_errors_say_what_to_do(connect: Connect) -> None:
 
 
 async def test_what_its_operator_set_holds(connect: Connect, transport: str) -> None:
-    if transport == "http":
-        flags, pids = (), None
-    else:
-        flags, pids = ("--pids", "77", "--timeout", "5", "--ttl", "1h", "-e", "A=b"), "77"
+    """Over HTTP the daemon's user set nothing, which is the control."""
+    flags: tuple[str, ...] = ()
+    if transport == "stdio":
+        flags = ("--nofile", "99", "--timeout", "5", "--ttl", "1h", "-e", "A=b")
     async with connect(name="third", flags=flags) as tools:
         made = await tools.call("create")
         info = await tools.call("info", sandbox=made["sandbox"])
         limits = {line["what"]: line["value"] for line in info["limits"]}
-        if pids:
-            assert limits["pids"] == pids and "1h" in made["clocks"]
+        if flags:
+            assert limits["open files"] == "99" and "1h" in made["clocks"]
             shown = await tools.call("exec", sandbox=made["sandbox"], command="echo $A")
             assert shown["stdout"] == "b\n"
             refused = await tools.error("run", command="true", timeout_seconds=6)
             assert refused["code"] == "policy_denied"
         else:
-            assert limits["pids"] != "77"
+            assert limits["open files"] != "99"
         await tools.call("remove", sandbox=made["sandbox"])

@@ -166,7 +166,7 @@ def _amount(key: str, value: float) -> str:
     return size_text(int(value)) if key.endswith("_bytes") else f"{value:g}"
 
 
-@tool("Start a sandbox", effect="changes", arguments=One, body=SandboxBody)
+@tool("Start a sandbox", effect="adds", arguments=One, body=SandboxBody)
 async def start(session: Session, wanted: One) -> Answer:
     """Runs a stopped sandbox again, with the files it had. One that runs is left as it is."""
     sandbox = await session.sandbox(wanted.sandbox)
