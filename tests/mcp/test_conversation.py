@@ -6,10 +6,14 @@ import asyncio
 import base64
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
+
+from agentkernel.client._async.sandbox import AsyncSandbox
+from agentkernel.client._async.transport import AsyncTransport
 
 from .connections import Connect, Tools, until
 
@@ -87,28 +91,32 @@ async def test_create_write_run_with_progress_cancel_page_remove(
         assert (await tools.call("list"))["sandboxes"] == []
 
 
-async def test_run_leaves_nothing_and_a_cancelled_one_neither(connect: Connect) -> None:
-    async with connect() as tools:
+async def test_run_leaves_nothing_and_a_cancelled_one_neither(
+    connect: Connect, mcp_state: Path
+) -> None:
+    own = AsyncTransport(str(mcp_state), owner="mcp:third")
+
+    async def runs() -> bool:
+        return bool(await AsyncSandbox.list(transport=own))
+
+    async def ended() -> bool:
+        return not await runs()
+
+    async with connect(name="third") as tools:
         done = await tools.call("run", command="echo $A; cat; exit 3", env={"A": "b"}, stdin="c")
         assert (done["outcome"], done["exit_code"], done["stdout"]) == ("exited", 3, "b\nc")
         assert (await tools.call("run", code="print(2 + 2)"))["stdout"] == "4\n"
         shell = await tools.call("run", code="echo $0 a", language="shell")
         assert shell["stdout"].endswith(" a\n")
-
-        async def runs() -> bool:
-            return bool((await tools.call("list"))["sandboxes"])
-
-        assert not await runs()
+        await until(ended)
         call = asyncio.create_task(tools.call("run", command="sleep 4002"))
         await until(runs)
+        assert (await tools.call("list"))["sandboxes"] == [], "it is nobody's to use"
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-
-        async def ended() -> bool:
-            return not await runs()
-
         await until(ended)
+    own.close()
 
 
 async def test_a_client_has_its_own_sandboxes_and_finds_them_again(connect: Connect) -> None:

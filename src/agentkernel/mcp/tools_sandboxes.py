@@ -120,7 +120,9 @@ async def list_(session: Session, wanted: List) -> Answer:
     """Lists the sandboxes that were made with create and are still there, also those of earlier
     conversations."""
     found = await AsyncSandbox.list(transport=session.transport)
-    bodies = [SandboxBody(**_fields(entry.info)) for entry in found]
+    # Those of `run` are nobody's to use.
+    kept = [entry.info for entry in found if not entry.info.raw.get("ephemeral")]
+    bodies = [SandboxBody(**_fields(info)) for info in kept]
     lines = [_line(body) for body in bodies] or ["there are no sandboxes"]
     return Answer(["\n".join(lines)], SandboxList(sandboxes=bodies))
 
