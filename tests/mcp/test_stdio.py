@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import agentkernel
 
 from .connections import connections, until
 
+ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "agentkernel", "mcp"]
 
 
@@ -42,7 +44,9 @@ def test_without_the_package_the_hint_says_how_to_get_it(environment: dict[str, 
     words = [sys.executable, "-S", "-m", "agentkernel", "mcp"]
     done = run(words, {**environment, "PYTHONPATH": source})
     assert done.returncode == 125 and "Traceback" not in done.stderr
-    assert "-m pip install 'agentkernel[mcp]'" in done.stderr
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = " ".join(f"'{requirement}'" for requirement in extra["mcp"])
+    assert f"{sys.executable} -m pip install {wanted}" in done.stderr
     codex = run(
         [*words, "install", "codex"], {**environment, "PYTHONPATH": source, "HOME": "/nowhere"}
     )
