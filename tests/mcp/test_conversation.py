@@ -6,9 +6,14 @@ import asyncio
 import base64
 import struct
 import zlib
+from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
+
+from agentkernel.client._async.sandbox import AsyncSandbox
+from agentkernel.client._async.transport import AsyncTransport
 
 from .connections import Connect, Tools, until
 
@@ -86,28 +91,32 @@ async def test_create_write_run_with_progress_cancel_page_remove(
         assert (await tools.call("list"))["sandboxes"] == []
 
 
-async def test_run_leaves_nothing_and_a_cancelled_one_neither(connect: Connect) -> None:
-    async with connect() as tools:
+async def test_run_leaves_nothing_and_a_cancelled_one_neither(
+    connect: Connect, mcp_state: Path
+) -> None:
+    own = AsyncTransport(str(mcp_state), owner="mcp:third")
+
+    async def runs() -> bool:
+        return bool(await AsyncSandbox.list(transport=own))
+
+    async def ended() -> bool:
+        return not await runs()
+
+    async with connect(name="third") as tools:
         done = await tools.call("run", command="echo $A; cat; exit 3", env={"A": "b"}, stdin="c")
         assert (done["outcome"], done["exit_code"], done["stdout"]) == ("exited", 3, "b\nc")
         assert (await tools.call("run", code="print(2 + 2)"))["stdout"] == "4\n"
         shell = await tools.call("run", code="echo $0 a", language="shell")
         assert shell["stdout"].endswith(" a\n")
-
-        async def runs() -> bool:
-            return bool((await tools.call("list"))["sandboxes"])
-
-        assert not await runs()
+        await until(ended)
         call = asyncio.create_task(tools.call("run", command="sleep 4002"))
         await until(runs)
+        assert (await tools.call("list"))["sandboxes"] == [], "it is nobody's to use"
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-
-        async def ended() -> bool:
-            return not await runs()
-
         await until(ended)
+    own.close()
 
 
 async def test_a_client_has_its_own_sandboxes_and_finds_them_again(connect: Connect) -> None:
@@ -307,7 +316,7 @@ async def test_errors_say_what_to_do(connect: Connect) -> None:
         refused = await tools.error("run", command="true", timeout_seconds=601)
         assert refused["code"] == "policy_denied" and "10m" in refused["message"]
         assert (await tools.call("run", command="true", timeout_seconds=600))["exit_code"] == 0
-        wrong = (
+        wrong: tuple[dict[str, Any], ...] = (
             {"command": "true", "image": "/"},
             {"command": "true", "profile": "permissive"},
             {"command": 5},
@@ -322,20 +331,20 @@ async def test_errors_say_what_to_do(connect: Connect) -> None:
 
 
 async def test_what_its_operator_set_holds(connect: Connect, transport: str) -> None:
-    if transport == "http":
-        flags, pids = (), None
-    else:
-        flags, pids = ("--pids", "77", "--timeout", "5", "--ttl", "1h", "-e", "A=b"), "77"
+    """Over HTTP the daemon's user set nothing, which is the control."""
+    flags: tuple[str, ...] = ()
+    if transport == "stdio":
+        flags = ("--nofile", "99", "--timeout", "5", "--ttl", "1h", "-e", "A=b")
     async with connect(name="third", flags=flags) as tools:
         made = await tools.call("create")
         info = await tools.call("info", sandbox=made["sandbox"])
         limits = {line["what"]: line["value"] for line in info["limits"]}
-        if pids:
-            assert limits["pids"] == pids and "1h" in made["clocks"]
+        if flags:
+            assert limits["open files"] == "99" and "1h" in made["clocks"]
             shown = await tools.call("exec", sandbox=made["sandbox"], command="echo $A")
             assert shown["stdout"] == "b\n"
             refused = await tools.error("run", command="true", timeout_seconds=6)
             assert refused["code"] == "policy_denied"
         else:
-            assert limits["pids"] != "77"
+            assert limits["open files"] != "99"
         await tools.call("remove", sandbox=made["sandbox"])

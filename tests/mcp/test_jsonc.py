@@ -27,21 +27,28 @@ OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "mcpServers", "c d"]), VALU
 BLANKS = st.sampled_from(["", " ", "\n", "\t", "\r\n", "// note\n", "/* a \n b */", "/**/ "])
 
 
-@st.composite
-def written(draw: st.DrawFn, value: Any) -> str:
+def written(value: Any) -> st.SearchStrategy[str]:
     """A value as somebody may have written it."""
-    blank = lambda: draw(BLANKS)  # noqa: E731 (drawn anew each time)
-    if isinstance(value, dict | list):
-        entries = [
-            f"{blank()}{json.dumps(e)}{blank()}:{blank()}{draw(written(value[e]))}{blank()}"
-            if isinstance(value, dict)
-            else f"{blank()}{draw(written(e))}{blank()}"
-            for e in value
-        ]
-        comma = draw(st.sampled_from(["", ","])) if entries else ""
-        begin, end = "{}" if isinstance(value, dict) else "[]"
-        return f"{begin}{','.join(entries) or blank()}{comma}{blank()}{end}"
-    return json.dumps(value, ensure_ascii=draw(st.booleans()))
+    if not isinstance(value, dict | list):
+        return st.booleans().map(lambda plain: json.dumps(value, ensure_ascii=plain))
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    entries = []
+    for entry in value:
+        words: list[Any] = [BLANKS]
+        if isinstance(value, dict):
+            words += [
+                st.just(json.dumps(entry)),
+                BLANKS,
+                st.just(":"),
+                BLANKS,
+                written(value[entry]),
+            ]
+        else:
+            words.append(written(entry))
+        entries.append(st.tuples(*words, BLANKS).map("".join))
+    comma = st.sampled_from(["", ","]) if entries else BLANKS
+    inside = st.tuples(*entries).map(",".join)
+    return st.tuples(st.just(begin), inside, comma, BLANKS, st.just(end)).map("".join)
 
 
 @given(st.data())

@@ -12,11 +12,15 @@ from importlib.util import find_spec
 
 from agentkernel.errors import UnsupportedError
 
+# The extra `mcp` of pyproject.toml. By name, not as `agentkernel[mcp]`: a clone is no package that
+# pip knows, and whatever an index has under our name need not be ours.
+EXTRA = ("mcp>=2,<3", "tomlkit>=0.13")
+
 
 def require_extra(package: str = "mcp") -> None:
     """Raises UnsupportedError unless the extra is installed."""
     if find_spec(package) is None:
         raise UnsupportedError(
             f"this needs the package {package}, which is not installed",
-            hint=f"{sys.executable} -m pip install 'agentkernel[mcp]'",
+            hint=f"{sys.executable} -m pip install {' '.join(map(repr, EXTRA))}",
         )

@@ -68,8 +68,10 @@ async def carry(
     watched = _Progress(report, begin)
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
     tasks: list[asyncio.Task[None]] = []
+    opened = False
     try:
         await stream.open()
+        opened = True
         tasks.append(asyncio.create_task(watched.tell()))
         if stdin is not None:
             tasks.append(asyncio.create_task(_feed(stream, stdin)))
@@ -77,7 +79,7 @@ async def carry(
             pieces[chunk.stream].append(chunk.data)
             watched.last = chunk.data or watched.last
     except BaseException as exc:
-        if kill and not isinstance(exc, AgentKernelError):
+        if kill and opened and not isinstance(exc, AgentKernelError):
             await _kill(stream)
         raise
     finally:
@@ -123,7 +125,12 @@ class _Progress:
             await asyncio.sleep(PROGRESS_SECONDS)
             seconds = time.monotonic() - self._begin
             line = last_line(self.last)
-            await self._report(seconds, f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s")
+            try:
+                await self._report(
+                    seconds, f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s"
+                )
+            except Exception:
+                return  # nobody is there to be told; the command's own connection says what follows
 
 
 def last_line(data: bytes) -> str:

@@ -7,6 +7,7 @@ the client's name.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,6 +36,8 @@ async def serving(
     operator: Operator, state_dir: str, *, hosts: Sequence[str] = LOCAL_HOSTS
 ) -> AsyncIterator[ASGIApp]:
     """The application while it works; what is under way is ended at the end."""
+    # What it writes about failures may hold what was in a message, and the daemon's log must not.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     service = Service(operator, state_dir=state_dir, principal=_principal)
     manager = StreamableHTTPSessionManager(
         service.server(),

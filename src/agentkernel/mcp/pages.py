@@ -36,10 +36,10 @@ def whole(data: bytes) -> int:
 
 def begin_of_character(data: bytes, at: int) -> int:
     """The first place at or after `at` where a character begins."""
-    for place in range(at, min(at + _LONGEST_CHARACTER, len(data))):
-        if data[place] & 0xC0 != 0x80:
-            return place
-    return min(at, len(data))
+    for place in range(at, at + _LONGEST_CHARACTER):
+        if place >= len(data) or data[place] & 0xC0 != 0x80:
+            return min(place, len(data))
+    return at  # not UTF-8: any place is as good
 
 
 def decoded(data: bytes) -> tuple[str, bool]:

@@ -5,7 +5,8 @@ Nothing of the protocol is known here, so tools can be called by anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -14,10 +15,11 @@ from msgspec import Meta
 
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.client._async.transport import AsyncTransport
-from agentkernel.errors import InvalidInputError
+from agentkernel.errors import InvalidInputError, ResourceExhaustedError
 from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.pages import Outputs
 
+MOST_COMMANDS = 32
 # Seconds since it began, and a line that says where it is.
 Report = Callable[[float, str], Awaitable[None]]
 # What a tool may do to what is there; clients ask their user before the last one.
@@ -62,6 +64,27 @@ class Answer:
     image: Image | None = None
 
 
+class UnderWay:
+    """How many commands run for anybody: the output of each is held in memory."""
+
+    def __init__(self, most: int = MOST_COMMANDS) -> None:
+        self._most = most
+        self._count = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        if self._count >= self._most:
+            raise ResourceExhaustedError(
+                f"{self._count} commands are under way, which is the most there may be",
+                hint="wait for some to end, or start jobs",
+            )
+        self._count += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+
+
 @dataclass(frozen=True)
 class Session:
     """One call's surroundings: for whom, with which bounds, and whom to tell of progress."""
@@ -70,6 +93,7 @@ class Session:
     transport: AsyncTransport
     operator: Operator
     outputs: Outputs
+    under_way: UnderWay
     report: Report
 
     async def sandbox(self, name: str) -> AsyncSandbox:

@@ -28,7 +28,7 @@ from agentkernel.mcp import (  # noqa: F401 (they add themselves)
 )
 from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.pages import Outputs
-from agentkernel.mcp.registry import TOOLS, Answer, Session, Tool
+from agentkernel.mcp.registry import TOOLS, Answer, Session, Tool, UnderWay
 from agentkernel.mcp.schemas import schema_of
 
 INSTRUCTIONS = (
@@ -63,6 +63,7 @@ class Service:
         self._state_dir = state_dir
         self._principal = principal or (lambda request: None)
         self._outputs = Outputs()
+        self._under_way = UnderWay()
         self._transports: OrderedDict[str, AsyncTransport] = OrderedDict()
 
     def server(self) -> Server[Any]:
@@ -92,7 +93,14 @@ class Service:
 
         try:
             owner = self._owner(context)
-            session = Session(owner, self._transport(owner), self._operator, self._outputs, report)
+            session = Session(
+                owner,
+                self._transport(owner),
+                self._operator,
+                self._outputs,
+                self._under_way,
+                report,
+            )
             return _result(await tool.call(session, params.arguments))
         except AgentKernelError as error:
             return _failure(error)

@@ -79,7 +79,8 @@ async def run(session: Session, wanted: Run) -> Answer:
         **session.operator.spec_with(wanted.env),
     )
     # Its sandbox ends with the connection, and everything in it.
-    ended = await carry(stream, session.report, stdin=stdin, kill=False)
+    with session.under_way.one():
+        ended = await carry(stream, session.report, stdin=stdin, kill=False)
     text, body = described(ended, session.outputs, session.owner)
     return Answer([text], body)
 
@@ -108,7 +109,8 @@ async def exec_(session: Session, wanted: Exec) -> Answer:
         stdin=wanted.stdin is not None,
         output_bytes=session.operator.output_bytes,
     )
-    ended = await carry(stream, session.report, stdin=wanted.stdin, kill=True)
+    with session.under_way.one():
+        ended = await carry(stream, session.report, stdin=wanted.stdin, kill=True)
     text, body = described(ended, session.outputs, session.owner)
     return Answer([text], body)
 

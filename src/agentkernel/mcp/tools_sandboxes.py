@@ -120,7 +120,9 @@ async def list_(session: Session, wanted: List) -> Answer:
     """Lists the sandboxes that were made with create and are still there, also those of earlier
     conversations."""
     found = await AsyncSandbox.list(transport=session.transport)
-    bodies = [SandboxBody(**_fields(entry.info)) for entry in found]
+    # Those of `run` are nobody's to use.
+    kept = [entry.info for entry in found if not entry.info.raw.get("ephemeral")]
+    bodies = [SandboxBody(**_fields(info)) for info in kept]
     lines = [_line(body) for body in bodies] or ["there are no sandboxes"]
     return Answer(["\n".join(lines)], SandboxList(sandboxes=bodies))
 
@@ -166,7 +168,7 @@ def _amount(key: str, value: float) -> str:
     return size_text(int(value)) if key.endswith("_bytes") else f"{value:g}"
 
 
-@tool("Start a sandbox", effect="changes", arguments=One, body=SandboxBody)
+@tool("Start a sandbox", effect="adds", arguments=One, body=SandboxBody)
 async def start(session: Session, wanted: One) -> Answer:
     """Runs a stopped sandbox again, with the files it had. One that runs is left as it is."""
     sandbox = await session.sandbox(wanted.sandbox)

@@ -48,7 +48,7 @@ class Edited(Body):
 async def edit_file(session: Session, wanted: EditFile) -> Answer:
     """Replaces a piece of a file in a sandbox by another, byte for byte. The old piece has to stand
     in the file exactly once, unless replace_all is true: give enough of what is around it. The file
-    is replaced whole or not at all, and keeps its mode."""
+    is replaced whole or not at all, and keeps its mode and owner."""
     files = (await session.sandbox(wanted.sandbox)).files
     before = await files.stat(wanted.path)
     data = await files.read_bytes(wanted.path, length=MAX_EDITED + 1)
@@ -56,7 +56,7 @@ async def edit_file(session: Session, wanted: EditFile) -> Answer:
     now = await files.stat(wanted.path)
     if (now.mtime, now.size) != (before.mtime, before.size):
         raise ConflictError(f"{wanted.path} was changed meanwhile", hint="read it and try again")
-    size = await files.write(wanted.path, after, mode=before.mode & 0o7777)
+    size = await files.write(wanted.path, after)
     times = "once" if count == 1 else f"{count} times"
     return Answer(
         [f"replaced {times} in {wanted.path}"], Edited(path=wanted.path, replaced=count, size=size)
