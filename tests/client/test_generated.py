@@ -22,3 +22,10 @@ def test_nothing_of_asyncio_is_left_in_it() -> None:
         lines = path.read_text().splitlines()[1:]
         left = [line for line in lines if "async" in line.lower() or "await" in line]
         assert not left, f"{path}: {left}"
+
+
+def test_what_the_typescript_client_takes_from_here_is_up_to_date() -> None:
+    tool = ROOT / "tools" / "generate_typescript.py"
+    command = [sys.executable, str(tool), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, f"run tools/generate_typescript.py:\n{done.stdout}{done.stderr}"
