@@ -108,7 +108,11 @@ class Daemon:
     def raw(self) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(SECONDS)
-        sock.connect(self.socket_path)
+        try:
+            sock.connect(self.socket_path)
+        except BaseException:
+            sock.close()
+            raise
         return sock
 
     def request(

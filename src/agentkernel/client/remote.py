@@ -78,9 +78,7 @@ class Remote:
         """A non-blocking connection. Blocks until there is one; DaemonError."""
         try:
             if self._path is not None:
-                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection.settimeout(CONNECT_SECONDS)
-                connection.connect(self._path)
+                connection = _at_path(self._path)
             else:
                 address = (self._host, self._port)
                 connection = socket.create_connection(address, timeout=CONNECT_SECONDS)
@@ -138,3 +136,14 @@ class Remote:
             f"the daemon at {self.url} can't {what} from here",
             hint="do that on its machine; without AGENTKERNEL_URL this machine's own is meant",
         )
+
+
+def _at_path(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -22,6 +22,8 @@ class Bounds:
     failures_per_second: float = 0.2
     # Tokens and addresses that are counted; of more, the one that was quiet longest is forgotten.
     max_counted: int = 4096
+    # TLS: so many that are not done yet, each for so long.
+    max_handshakes: int = 256
     handshake_seconds: float = 10.0
     max_header_bytes: int = 64 << 10
     header_seconds: float = 30.0

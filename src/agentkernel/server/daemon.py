@@ -32,6 +32,7 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.door import NetworkEntrance
+from agentkernel.server.handshakes import Handshakes
 from agentkernel.server.mounts import Make
 from agentkernel.server.network import Listen, Network, listening
 from agentkernel.server.problems import version_header
@@ -150,7 +151,7 @@ class HttpServer:
         self._config.load()
         self._state = ServerState()
         self._state.default_headers = [version_header()]
-        self._server: asyncio.AbstractServer
+        self._server: asyncio.AbstractServer | Handshakes
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -159,13 +160,11 @@ class HttpServer:
                 self._protocol, sock=self._listener, backlog=_BACKLOG
             )
             return
+        if self._tls:
+            self._server = Handshakes(self._listener, self._tls, self._bounds, self._protocol)
+            return
         self._server = await loop.create_server(
-            self._protocol,
-            sock=self._listener,
-            backlog=_BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=self._bounds.handshake_seconds if self._tls else None,
-            ssl_shutdown_timeout=self._bounds.last_words_seconds if self._tls else None,
+            self._protocol, sock=self._listener, backlog=_BACKLOG
         )
 
     def _protocol(self) -> HttpProtocol:

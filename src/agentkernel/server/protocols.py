@@ -74,6 +74,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
         self._unsent: int | None = None
+        self._counted = 0
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
         self._peer = peer_of(connection.fileno()) if _is_local(connection) else None
@@ -105,15 +106,34 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         most = self._bounds.max_header_bytes
         if self._header_bytes is not None and self._header_bytes > most:
-            self._give_up(RequestError(431, f"headers have at most {most >> 10} KiB"))
+            self._give_up(self._headers_too_large())
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._counted = 0
         self.scope["state"]["hung_up"] = partial(hung_up, self.transport)
         self.scope["state"]["peer"] = self._peer
         if self._header_bytes is None:
             self._header_bytes = 0
             self._expect_headers()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_header(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count_header(len(name) + len(value) + 4)
+
+    def _count_header(self, size: int) -> None:
+        """All of them may come at once, before anybody has counted what was received."""
+        self._counted += size
+        if self._counted > self._bounds.max_header_bytes:
+            raise self._headers_too_large()  # httptools stops, and `send_400_response` is called
+
+    def _headers_too_large(self) -> RequestError:
+        most = self._bounds.max_header_bytes
+        return RequestError(431, f"headers have at most {most >> 10} KiB")
 
     def on_headers_complete(self) -> None:
         self._headers_done()
@@ -133,13 +153,21 @@ class HttpProtocol(HttpToolsProtocol):
         self._give_up(RequestError(408, f"no request came within {seconds:g} s"))
 
     def send_400_response(self, msg: str) -> None:
-        self._give_up(RequestError(400, "this is not HTTP/1.1"))
+        if self._counted > self._bounds.max_header_bytes:
+            self._give_up(self._headers_too_large())
+        else:
+            self._give_up(RequestError(400, "this is not HTTP/1.1"))
 
     def _give_up(self, error: RequestError) -> None:
         """The last answer of this connection, unless one is under way."""
         self._headers_done()
         self._refused = True
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body and not cycle.response_started:
+            # Its headers were fine and its body is not: the handler hears that nobody is there.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is None or cycle.response_complete or cycle.disconnected:
             status, body = problem_bytes(error)
             head = [b"HTTP/1.1 %d Error" % status, b"content-type: application/problem+json"]
             head += [name + b": " + value for name, value in self.server_state.default_headers]
@@ -208,6 +236,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self._cut is not None:
             self._cut.cancel()
         super().connection_lost(exc)
+
+    def send_receive_event_to_app(self) -> None:
+        """Text that is none ends the stream, and is not worth a page in the log."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(1007)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def handle_cont(self, event: Frame) -> None:
         """The size of a message is bounded; that of one in empty pieces has to be, too."""
