@@ -79,4 +79,4 @@ def test_the_manual_has_no_entry_too_many() -> None:
 
 def test_both_names_are_the_same_program() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["ak"] == scripts["agentkernel"] == "agentkernel.cli.main:main"
+    assert scripts["ak"] == scripts["agentkernel"] == "agentkernel.cli.main:program"

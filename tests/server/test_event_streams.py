@@ -1,5 +1,5 @@
-"""Commands and jobs as events: whole characters, exact offsets, an end that is said, and the pace of
-the reader."""
+"""Commands and jobs as events: whole characters, exact offsets, an end that is said, and the pace
+of the reader."""
 
 from __future__ import annotations
 

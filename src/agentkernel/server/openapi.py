@@ -74,7 +74,7 @@ def document() -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
             operation, schemas
         )
-    return {
+    built = {
         "openapi": "3.1.0",
         "info": {"title": "agentkernel", "version": "1", "description": _ABOUT},
         "servers": [{"url": "/"}],
@@ -90,6 +90,9 @@ def document() -> dict[str, Any]:
             },
         },
     }
+    # As read from JSON: a default may be a tuple.
+    described: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(built))
+    return described
 
 
 class _Schemas:
