@@ -280,19 +280,30 @@ ROOM = {
     "tmp_bytes": 8 * MIB,
     "shm_bytes": 4 * MIB,
     "run_bytes": 2 * MIB,
-    "disk_bytes": 12 * MIB,
+    "disk_bytes": (DISK := 12 * MIB),
     "tmpfs_inodes": 512,
 }
 PLACES = {"/tmp": 8, "/dev/shm": 4, "/run": 2, "/root": 12, "/usr/local": 12, "/var/tmp": 12}
 
 
+def why_files_have_no_bound(box: Box) -> str:
+    """Nothing if they have one: they are in memory, or in an image. Below Linux 6.6 neither holds
+    for a sandbox of one command, and `effective` says so."""
+    disk = next(line for line in box.sandbox.effective if line.what == "disk")
+    return disk.enforced_by if disk.enforced_by.startswith(NOT_ENFORCED) else ""
+
+
 async def test_filling_every_place(box_kernel: Runs) -> None:
     async with box_without(box_kernel, change=with_limits(**ROOM)) as box:
-        inside = await box.probe(FILL, places=list(PLACES), most=64 * MIB)
+        reason = why_files_have_no_bound(box)
+        places = [place for place in PLACES if not reason or PLACES[place] * MIB != DISK]
+        inside = await box.probe(FILL, places=places, most=64 * MIB)
         for place, (total, problem) in inside["results"].items():
             assert problem == "ENOSPC", place
             assert total <= PLACES[place] * MIB, place
         await box.answers()
+    if reason:
+        pytest.skip(f"the tmpfs mounts have bounds, the root none: {reason}")
 
 
 async def test_filling_would_go_on(box_kernel: Runs) -> None:
@@ -326,7 +337,7 @@ answer(rooms=rooms)
     rooms = (await box.probe(source))["rooms"]
     assert {"/", "/usr", "/tmp", "/run", "/dev/shm"} <= set(rooms)
     disk = next(line for line in box.sandbox.effective if line.what == "disk")
-    bounded = disk.value != "unbounded" and not disk.enforced_by.startswith(NOT_ENFORCED)
+    bounded = disk.value != "unbounded" and not why_files_have_no_bound(box)
     most = (limits.disk_bytes or 0) if bounded else 0
     for point, (kind, size, files) in rooms.items():
         if bounded or kind != "overlay":
@@ -358,12 +369,16 @@ async def test_inodes_run_out(box_kernel: Runs) -> None:
         inside = await box.probe(INODES, places=places, most=3000)
         for place, (count, problem) in inside["results"].items():
             assert (count <= 512, problem) == (True, "ENOSPC"), place
-        files = (await box.probe(INODES, places=["/root"], most=9000))["results"]["/root"]
-        assert files[1] == "ENOSPC"
+        reason = why_files_have_no_bound(box)
+        if not reason:
+            files = (await box.probe(INODES, places=["/root"], most=9000))["results"]["/root"]
+            assert files[1] == "ENOSPC"
         await box.answers()
     async with box_without(box_kernel) as box:
         inside = await box.probe(INODES, places=places, most=3000)
         assert {count for count, _ in inside["results"].values()} == {3000}, "control"
+    if reason:
+        pytest.skip(f"the tmpfs mounts have bounds, the root none: {reason}")
 
 
 async def test_sparse_files_take_no_room(box_kernel: Runs, other: Box) -> None:
