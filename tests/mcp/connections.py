@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +75,10 @@ def connections(state: Path, transport: str) -> Iterator[Connect]:
                 yield Tools(client)
             return
         async with (
-            unix_client(directory) as http,
+            forwarded(directory) as address,
+            httpx2.AsyncClient(timeout=SECONDS) as http,
             Client(
-                streamable_http_client("http://localhost/mcp", http_client=http),
+                streamable_http_client(f"{address}/mcp", http_client=http),
                 client_info=info,
                 mode=mode,
             ) as client,
@@ -88,6 +89,49 @@ def connections(state: Path, transport: str) -> Iterator[Connect]:
         yield connect
     finally:
         os.close(directory)
+
+
+@asynccontextmanager
+async def forwarded(directory: int) -> AsyncIterator[str]:
+    """The daemon's socket as a port of this machine. What a cancelled call does to a unix socket of
+    anyio's may be an InvalidStateError in the event loop, of a port it is not."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        tasks.add(task)
+        there = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/api.sock")
+        pipes = [
+            asyncio.ensure_future(pipe(reader, there[1])),
+            asyncio.ensure_future(pipe(there[0], writer)),
+        ]
+        try:
+            await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in pipes:
+                one.cancel()
+            await asyncio.wait(pipes)
+            for end in (writer, there[1]):
+                end.close()
+            tasks.discard(task)
+
+    server = await asyncio.start_server(carry, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
 
 
 def unix_client(directory: int, **headers: str) -> httpx2.AsyncClient:
