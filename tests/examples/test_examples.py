@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,10 @@ SHOWN_BY_CURL = {
     "run_a_script": ['"stdout":"4\\n"', '"stdout":"a\\nb\\n"', "status 200"],
 }  # fmt: skip
 
+SHOWN_BY_MCP = {
+    "use_the_tools": ["tools: ", "run: 42\n", "exit code 0 - hello from the sandbox\n", "removed\n"]
+}
+
 
 def programs(folder: str, kind: str) -> list[str]:
     found = sorted(path.stem for path in (EXAMPLES / folder).glob(f"*.{kind}"))
@@ -75,6 +80,7 @@ def check(text: str, wanted: list[str]) -> None:
 def test_every_example_is_expected_to_show_something() -> None:
     assert programs("python", "py") == programs("typescript", "ts") == sorted(SHOWN)
     assert programs("curl", "sh") == sorted(SHOWN_BY_CURL)
+    assert programs("mcp", "py") == sorted(SHOWN_BY_MCP)
 
 
 def test_the_index_names_every_example_and_nothing_else() -> None:
@@ -123,12 +129,21 @@ def command(tmp_path: Path) -> dict[str, str]:
     program = tmp_path / "agentkernel"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m agentkernel "$@"\n')
     program.chmod(0o755)
-    return {"AGENTKERNEL_BIN": str(program)}
+    return {"AGENTKERNEL_BIN": str(program), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize("name", programs("typescript", "ts"))
 def test_typescript(name: str, compiled: Path, daemon_dir: Path, command: dict[str, str]) -> None:
     check(printed(["node", str(compiled / f"{name}.js")], command), SHOWN[name])
+
+
+@pytest.mark.parametrize("name", programs("mcp", "py"))
+def test_mcp(name: str, daemon_dir: Path, command: dict[str, str]) -> None:
+    missing = [module for module in ("mcp", "agentkernel.mcp") if find_spec(module) is None]
+    if missing:
+        pytest.skip(f"there is no {' and no '.join(missing)}")
+    program = [sys.executable, str(EXAMPLES / "mcp" / f"{name}.py")]
+    check(printed(program, command), SHOWN_BY_MCP[name])
 
 
 def test_what_is_not_shown_is_found() -> None:
