@@ -83,7 +83,10 @@ def test_every_dependency_has_its_reason() -> None:
     page = (ROOT / "docs/dependencies.md").read_text()
     project = settings()
     wanted: list[Any] = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    for group in project["dependency-groups"].values():
+    for group in (
+        *project["dependency-groups"].values(),
+        *project["project"]["optional-dependencies"].values(),
+    ):
         wanted += group
     names = {re.split(r"[^\w.-]", entry)[0] for entry in wanted if isinstance(entry, str)}
     missing = {name for name in names if f"| `{name}` |" not in page}

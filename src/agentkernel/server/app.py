@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -24,6 +24,7 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.callers import Scope as Needed
 from agentkernel.server.callers import caller_of, serving
+from agentkernel.server.metrics import Metrics
 from agentkernel.server.problems import (
     RequestError,
     ending,
@@ -33,6 +34,7 @@ from agentkernel.server.problems import (
 
 if TYPE_CHECKING:
     from agentkernel.server.door import Entrance
+    from agentkernel.server.tracing import Spans
 
 API: Final = 1
 
@@ -51,8 +53,15 @@ class Service:
         self.stop_asked: Callable[[], None] = self.stopping.set
         # Where it can be reached over a network.
         self.url: str | None = None
+        self.metrics = Metrics()
+        self.spans: Spans | None = None
         self._streams: Counter[str] = Counter()
         self._cleanups: set[asyncio.Task[None]] = set()
+
+    @property
+    def open_streams(self) -> Mapping[str, int]:
+        """By door."""
+        return {door: self._streams[door] for door in ("socket", "network")}
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
@@ -156,6 +165,7 @@ def build_app(service: Service, entrance: Entrance | None = None) -> ASGIApp:
         routes_exec,
         routes_files,
         routes_jobs,
+        routes_metrics,
         routes_sandboxes,
         routes_tokens,
         routes_trees,
@@ -173,6 +183,7 @@ def build_app(service: Service, entrance: Entrance | None = None) -> ASGIApp:
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
         *routes_tokens.ROUTES,
+        *routes_metrics.ROUTES,
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http_exception})
     app.router.redirect_slashes = False
@@ -223,7 +234,7 @@ async def _status(request: Request) -> Response:
         {
             "sandboxes": statistics.sandboxes,
             "jobs": statistics.jobs,
-            "memory_bytes": _resident_bytes(),
+            "memory_bytes": resident_bytes(),
             "uptime_seconds": max(0.0, time.time() - service.started_at),
         }
     )
@@ -236,6 +247,6 @@ async def _shutdown(request: Request) -> Response:
     return json_response({}, 202)
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as line:
         return int(line.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -23,6 +23,7 @@ from agentkernel.server.bodies import Command, Exec, Run, RunStream, result_body
 from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response, read_body
 from agentkernel.server.streams import Frames, first_message, websocket
+from agentkernel.server.tracing import VARIABLE, traced
 
 
 async def _exec(request: Request) -> Response:
@@ -31,7 +32,7 @@ async def _exec(request: Request) -> Response:
     work = service.kernel.run(
         request.path_params["id"],
         body.words(),
-        body.options(),
+        traced(request, body.options()),
         owner=owner_of(request),
         stdin=body.input(),
         output_bytes=body.output_bytes,
@@ -44,12 +45,17 @@ async def _run(request: Request) -> Response:
     body = permitted(request, await read_body(request, Run, most=MAX_INPUT_JSON_BYTES))
     words, data, owner = body.words(), body.input(), caller_of(request).owner
 
+    # The environment of the sandbox is the command's: what it says there is its own word.
+    options = body.options()
+    if VARIABLE not in body.env:
+        options = traced(request, options)
+
     async def work() -> ExecResult:
         id = new_id()
         async with _removing(service, id):
             await _make(service.kernel, id, owner, body, body.ttl_seconds, None)
             return await service.kernel.run(
-                id, words, body.options(), stdin=data, output_bytes=body.output_bytes
+                id, words, options, stdin=data, output_bytes=body.output_bytes
             )
 
     return json_response(result_body(await service.while_wanted(request.receive, work())))
@@ -77,7 +83,8 @@ async def _run_stream(socket: WebSocket, frames: Frames) -> None:
 
 
 async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
-    kernel, options, owner = service_of(socket).kernel, command.options(), owner_of(socket)
+    kernel, owner = service_of(socket).kernel, owner_of(socket)
+    options = traced(socket, command.options())
     async with kernel.exec(id, command.words(), options, owner=owner) as process:
         await frames.carry(
             process,

@@ -18,6 +18,7 @@ from agentkernel.server.bodies import Command, Signal, job_body
 from agentkernel.server.callers import owner_of
 from agentkernel.server.problems import json_response, read_body, read_query
 from agentkernel.server.streams import Frames, websocket
+from agentkernel.server.tracing import traced
 
 Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
 
@@ -35,7 +36,7 @@ async def _start(request: Request) -> Response:
     job = await service_of(request).kernel.jobs.start(
         request.path_params["id"],
         body.words(),
-        msgspec.structs.replace(body.options(), output_bytes=body.output_bytes),
+        msgspec.structs.replace(traced(request, body.options()), output_bytes=body.output_bytes),
         owner=owner_of(request),
     )
     return json_response(job_body(job), 201)

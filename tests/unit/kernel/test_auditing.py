@@ -84,6 +84,7 @@ ROUTES = {
     "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
     "POST /v1/sandboxes/{id}/move": "file.move",
     "GET /v1/events": LOOKS,
+    "GET /metrics": LOOKS,
     "POST /v1/tokens": "token.create",
     "GET /v1/tokens": LOOKS,
     "DELETE /v1/tokens/{id}": "token.revoke",
