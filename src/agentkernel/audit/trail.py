@@ -67,15 +67,34 @@ class Shows(Protocol):
     def outcome(self, result: Any) -> dict[str, Any]: ...
 
 
+Ended = Callable[[str, str | None, Mapping[str, Any]], None]
+
+
+class Observer(Protocol):
+    """Who counts or times what is done. Must not raise."""
+
+    def began(self, action: str) -> Ended:
+        """What is to be called with the action's result, code and details."""
+
+
 class Action:
     """Something that is being done. `begin` at most once, then `end` once."""
 
-    __slots__ = ("_actor", "_args", "_asked", "_log", "_name", "_sandbox", "_seq", "action")
+    __slots__ = (
+        "_actor", "_args", "_asked", "_ended", "_log", "_name", "_sandbox", "_seq", "action",
+    )  # fmt: skip
 
     def __init__(
-        self, log: AuditLog, action: str, actor: Actor, asked: str | None, args: dict[str, Any]
+        self,
+        log: AuditLog,
+        action: str,
+        actor: Actor,
+        asked: str | None,
+        args: dict[str, Any],
+        ended: Ended | None = None,
     ) -> None:
         self.action = action
+        self._ended = ended
         self._log = log
         self._actor = actor
         self._asked = asked
@@ -111,6 +130,8 @@ class Action:
             )  # fmt: skip
         except AgentKernelError:
             self._log.lost()
+        if self._ended is not None:
+            self._ended(result, code, details or {})
 
     def failed(self, error: BaseException, details: dict[str, Any] | None = None) -> None:
         if isinstance(error, AgentKernelError):
@@ -127,6 +148,7 @@ class Trail:
     def __init__(self, log: AuditLog, shows: Shows) -> None:
         self.log = log
         self.shows = shows
+        self.observer: Observer | None = None
 
     def close(self) -> None:
         self.note("kernel.stop")
@@ -144,7 +166,8 @@ class Trail:
         actor = current_actor()
         if owner is not None and actor.owner != owner:
             actor = msgspec.structs.replace(actor, owner=owner)
-        return Action(self.log, action, actor, asked, args or {})
+        ended = self.observer.began(action) if self.observer else None
+        return Action(self.log, action, actor, asked, args or {}, ended)
 
     def note(
         self, action: str, *, sandbox: str | None = None, name: str | None = None,

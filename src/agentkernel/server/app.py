@@ -24,12 +24,14 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.answers import Accepted, Status, Version
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.callers import caller_of, serving
+from agentkernel.server.metrics import Metrics
 from agentkernel.server.mounts import Make, mount
 from agentkernel.server.operations import route as route
 from agentkernel.server.problems import RequestError, ending, problem_response
 
 if TYPE_CHECKING:
     from agentkernel.server.door import Entrance
+    from agentkernel.server.tracing import Spans
 
 API: Final = 1
 
@@ -54,8 +56,15 @@ class Service:
         self.stop_asked: Callable[[], None] = self.stopping.set
         # Where it can be reached over a network.
         self.url: str | None = None
+        self.metrics = Metrics()
+        self.spans: Spans | None = None
         self._streams: Counter[str] = Counter()
         self._cleanups: set[asyncio.Task[None]] = set()
+
+    @property
+    def open_streams(self) -> Mapping[str, int]:
+        """By door."""
+        return {door: self._streams[door] for door in ("socket", "network")}
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
@@ -151,6 +160,7 @@ def all_routes() -> list[BaseRoute]:
         routes_files,
         routes_jobs,
         routes_machine,
+        routes_metrics,
         routes_sandboxes,
         routes_tokens,
         routes_trees,
@@ -180,6 +190,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_events.ROUTES,
         *routes_machine.ROUTES,
         *routes_tokens.ROUTES,
+        *routes_metrics.ROUTES,
         *routes_docs.ROUTES,
     ]  # fmt: skip
 
@@ -237,7 +248,7 @@ async def _status(request: Request) -> Status:
     return Status(
         sandboxes=statistics.sandboxes,
         jobs=statistics.jobs,
-        memory_bytes=_resident_bytes(),
+        memory_bytes=resident_bytes(),
         uptime_seconds=max(0.0, time.time() - service.started_at),
     )
 
@@ -249,6 +260,6 @@ async def _shutdown(request: Request) -> Accepted:
     return Accepted()
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as line:
         return int(line.read().split()[1]) * os.sysconf("SC_PAGESIZE")

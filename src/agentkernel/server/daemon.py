@@ -37,6 +37,7 @@ from agentkernel.server.mounts import Make
 from agentkernel.server.network import Listen, Network, listening
 from agentkernel.server.problems import version_header
 from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
+from agentkernel.server.tracing import Watching, spans_of_environment
 
 SOCKET_NAME: Final = "api.sock"
 INFO_NAME: Final = "daemon.json"
@@ -95,6 +96,9 @@ async def _serve(
 ) -> None:
     async with Kernel(state_dir, admission=Admission.of_user()) as kernel:
         service = Service(kernel, mounts=mounts)
+        service.spans = spans_of_environment()
+        observers = (service.metrics, service.spans) if service.spans else (service.metrics,)
+        kernel.trail.observer = Watching(*observers)
         with contextlib.ExitStack() as stack:
             servers = [HttpServer(service, stack.enter_context(_listening(state_dir)))]
             if listen is not None:
@@ -112,6 +116,8 @@ async def _serve(
                 await service.stopping.wait()
                 log.info("ending")
             await asyncio.gather(*(server.stop() for server in servers))
+        if service.spans:
+            await asyncio.to_thread(service.spans.close)
 
 
 class HttpServer:

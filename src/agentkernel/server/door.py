@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection
 from typing import Any, Final, Protocol
 
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentkernel.audit.entries import Actor
@@ -152,6 +153,12 @@ class Door:
         self._service = service
         self._entrance = entrance
         self._notes = Rates(*_NOTES, most=1)
+        # What a request asked for, without the names in it.
+        self._templates: dict[Any, str] = {
+            route.endpoint: route.path
+            for route in getattr(app, "routes", ())
+            if isinstance(route, Route | WebSocketRoute)
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -178,12 +185,23 @@ class Door:
                 if self._service.stopping.is_set():
                     await refuse(ending(), scope, receive, send)
                 else:
-                    await self._app(scope, receive, send)
+                    await self._serve(scope, receive, send)
         finally:
             serving.reset(token)
 
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Counted, and timed for who wants to know."""
+        metrics, spans = self._service.metrics, self._service.spans
+        if spans is None:
+            await metrics.watch(self._app, self._templates, scope, receive, send)
+            return
+        with spans.request(scope):
+            await metrics.watch(self._app, self._templates, scope, receive, send)
+            scope["state"]["template"] = self._templates.get(scope.get("endpoint"))
+
     def _note(self, error: AgentKernelError, scope: Scope) -> None:
-        """Who was not let in is in the audit log, but can't fill it."""
+        """Who was not let in is counted, and in the audit log, but can't fill it."""
+        self._service.metrics.refused(error.code)
         if not isinstance(error, PolicyDeniedError | UnauthenticatedError):
             return
         if self._notes.take(""):

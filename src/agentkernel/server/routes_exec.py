@@ -25,18 +25,19 @@ from agentkernel.server.operations import route
 from agentkernel.server.output_events import COMMAND_EVENTS, RUN_EVENTS, Words, Writer, outputs
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response
 from agentkernel.server.streams import Frames, websocket
+from agentkernel.server.tracing import VARIABLE, traced
 
 
 async def _exec(request: Request, body: Exec) -> Response:
     service, id = service_of(request), request.path_params["id"]
-    words, data = body.words(), body.input()
+    words, data, options = body.words(), body.input(), traced(request, body.options())
     if sse.is_wanted(request):
-        events = _command_events(request, id, words, body.options(), data, body.output_bytes)
+        events = _command_events(request, id, words, options, data, body.output_bytes)
         return await sse.stream(request, events)
     work = service.kernel.run(
         id,
         words,
-        body.options(),
+        options,
         owner=owner_of(request),
         stdin=data,
         output_bytes=body.output_bytes,
@@ -49,21 +50,31 @@ async def _run(request: Request, body: Run) -> Response:
     body = permitted(request, body)
     words, data, owner = body.words(), body.input(), caller_of(request).owner
     sandbox = OneCommand(service, owner, body, body.ttl_seconds)
+    # The environment of the sandbox is the command's: what it says there is its own word.
+    options = body.options()
+    if VARIABLE not in body.env:
+        options = traced(request, options)
     if sse.is_wanted(request):
-        return await sse.stream(request, _run_events(request, sandbox, body, words, data))
+        events = _run_events(request, sandbox, words, options, data, body.output_bytes)
+        return await sse.stream(request, events)
 
     async def work() -> ExecResult:
         async with sandbox.removed_then() as id:
             await sandbox.make()
             return await service.kernel.run(
-                id, words, body.options(), stdin=data, output_bytes=body.output_bytes
+                id, words, options, stdin=data, output_bytes=body.output_bytes
             )
 
     return json_response(result_of(await service.while_wanted(request.receive, work())))
 
 
 async def _run_events(
-    request: Request, sandbox: OneCommand, body: Run, words: Sequence[str], data: bytes
+    request: Request,
+    sandbox: OneCommand,
+    words: Sequence[str],
+    options: ProcessOptions,
+    data: bytes,
+    output_bytes: int | None,
 ) -> AsyncGenerator[bytes, None]:
     async with sandbox.removed_then() as id:
         async with aclosing(sandbox.make_telling()) as texts:
@@ -72,7 +83,7 @@ async def _run_events(
         for sentence in await _notices(request, id):
             yield sse.event("notice", Words(text=sentence))
         async with aclosing(
-            _command_events(request, id, words, body.options(), data, body.output_bytes)
+            _command_events(request, id, words, options, data, output_bytes)
         ) as events:
             async for event in events:
                 yield event
@@ -114,7 +125,8 @@ async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> No
 
 
 async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
-    kernel, options, owner = service_of(socket).kernel, command.options(), owner_of(socket)
+    kernel, owner = service_of(socket).kernel, owner_of(socket)
+    options = traced(socket, command.options())
     process: GuestProcess
     async with kernel.exec(id, command.words(), options, owner=owner) as process:
         await frames.carry(

@@ -26,6 +26,7 @@ from agentkernel.server.callers import owner_of
 from agentkernel.server.operations import EVENTS, route
 from agentkernel.server.output_events import COMMAND_EVENTS, CaughtUp, Writer, outputs
 from agentkernel.server.streams import Frames, websocket
+from agentkernel.server.tracing import traced
 
 Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
 _DELIVERED: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
@@ -50,7 +51,7 @@ async def _start(request: Request, body: Command) -> Job:
     job = await service_of(request).kernel.jobs.start(
         request.path_params["id"],
         body.words(),
-        msgspec.structs.replace(body.options(), output_bytes=body.output_bytes),
+        msgspec.structs.replace(traced(request, body.options()), output_bytes=body.output_bytes),
         owner=owner_of(request),
     )
     return job_of(job)

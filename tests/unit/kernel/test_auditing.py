@@ -101,6 +101,7 @@ ROUTES = {
     "GET /v1/doctor": LOOKS,
     "GET /v1/audit": LOOKS,
     "GET /docs": LOOKS,
+    "GET /metrics": LOOKS,
     "POST /v1/tokens": "token.create",
     "GET /v1/tokens": LOOKS,
     "DELETE /v1/tokens/{id}": "token.revoke",
