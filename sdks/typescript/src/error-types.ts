@@ -37,6 +37,16 @@ export class PolicyDeniedError extends AgentKernelError {
   static override readonly retryable: boolean = false;
 }
 
+export class UnauthenticatedError extends AgentKernelError {
+  static override readonly code: string = "unauthenticated";
+  static override readonly retryable: boolean = false;
+}
+
+export class RateLimitedError extends AgentKernelError {
+  static override readonly code: string = "rate_limited";
+  static override readonly retryable: boolean = true;
+}
+
 export class ResourceExhaustedError extends AgentKernelError {
   static override readonly code: string = "resource_exhausted";
   static override readonly retryable: boolean = true;
@@ -162,6 +172,8 @@ export const ERROR_TYPES = {
   host_forbids: HostError,
   unenforceable: UnenforceableError,
   policy_denied: PolicyDeniedError,
+  unauthenticated: UnauthenticatedError,
+  rate_limited: RateLimitedError,
   resource_exhausted: ResourceExhaustedError,
   sandbox_unavailable: SandboxUnavailableError,
   file_error: GuestFileError,
