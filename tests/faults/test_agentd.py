@@ -282,10 +282,16 @@ async def test_control_an_idle_one_that_answers_is_left_alone(
 
 
 class Launchers(list["subprocess.Popen[bytes]"]):
-    """All that were started."""
+    """All that were started. `held`: the next ones stop before they have done anything, so that a
+    signal meets them at that moment, however fast they are."""
+
+    held = False
 
     def signal(self, number: int) -> None:
         self[-1].send_signal(number)
+
+    def words(self, words: list[str]) -> list[str]:
+        return ["/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *words] if self.held else words
 
 
 @pytest.fixture
@@ -293,8 +299,8 @@ def launchers(monkeypatch: pytest.MonkeyPatch) -> Launchers:
     started = Launchers()
 
     class Noted(subprocess.Popen[bytes]):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
+        def __init__(self, words: list[str], **options: Any) -> None:
+            super().__init__(started.words(words), **options)
             started.append(self)
 
     monkeypatch.setattr(launcher, "Popen", Noted)
@@ -308,9 +314,11 @@ async def test_a_launcher_that_is_killed(
     id = new_id()
     async with world.kernel() as kernel:
         await OPERATIONS[operation].before(kernel, id)
+        launchers.held = True
         faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGKILL))
         with pytest.raises(LaunchError, match="launch ended with status -9"):
             await OPERATIONS[operation].do(kernel, id)
+        launchers.held = False
         await world.check(kernel, set() if operation == "create" else {id})
         await OPERATIONS[operation].do(kernel, id)
         await kernel.remove(id)
@@ -323,10 +331,37 @@ async def test_a_launcher_that_stops(
     monkeypatch.setattr(launcher, "LAUNCH_DEADLINE_S", PATIENCE)
     id = new_id()
     async with world.kernel() as kernel:
-        faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGSTOP))
+        launchers.held = True
         with pytest.raises(LaunchError, match="did not finish"):
             await OPERATIONS["create"].do(kernel, id)
+        launchers.held = False
         await world.check(kernel, set())
+        assert await world.remains(id) == []
+
+
+async def test_a_remover_may_take_longer_than_a_launch(
+    world: World, launchers: Launchers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of files take their time."""
+    id = new_id()
+    loop = asyncio.get_running_loop()
+    async with world.kernel() as kernel:
+        await running(kernel, id)
+        monkeypatch.setattr(launcher, "LAUNCH_DEADLINE_S", 0.1)
+        launchers.held = True
+
+        def go_on_later() -> None:
+            """Again and again: it may not have stopped yet."""
+            launchers.signal(signal.SIGCONT)
+            if launchers[-1].returncode is None:
+                loop.call_later(0.5, go_on_later)
+
+        def later() -> None:
+            loop.call_later(0.5, go_on_later)
+
+        faults.arm("launcher.spawned", later)
+        await kernel.remove(id)
+        launchers.held = False
         assert await world.remains(id) == []
 
 
@@ -335,9 +370,11 @@ async def test_a_remover_that_is_killed(world: World, launchers: Launchers) -> N
     id = new_id()
     async with world.kernel() as kernel:
         await running(kernel, id)
+        launchers.held = True
         faults.arm("launcher.spawned", lambda: launchers.signal(signal.SIGKILL))
         with pytest.raises(LaunchError, match="files of a sandbox can't be removed"):
             await kernel.remove(id)
+        launchers.held = False
         assert (await kernel.get(id)).state == "removing"
         await world.check(kernel, {id})
         await kernel.remove(id)

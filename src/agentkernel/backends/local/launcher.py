@@ -15,6 +15,9 @@ from agentkernel.errors import LaunchError
 from agentkernel.guest.channel import SOCKET_NAME
 
 LAUNCH_DEADLINE_S = 20.0
+# A guest may have made millions of files, on a slow disk. What is not removed then, the next one
+# who asks goes on with.
+REMOVE_DEADLINE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,9 @@ async def launch(agentd: str, plan: bytes, listener: socket.socket, record: int)
     `record` is a descriptor that gets that pid and its start time before anything of the guest
     runs. Raises LaunchFailure; then nothing of the sandbox is left.
     """
-    pid = await _run(agentd, "launch", plan, listener.fileno(), record, words=(str(os.getpid()),))
+    words = (str(os.getpid()),)
+    descriptors = (listener.fileno(), record)
+    pid = await _run(agentd, "launch", plan, *descriptors, words=words, seconds=LAUNCH_DEADLINE_S)
     if not pid:
         raise LaunchFailure("launcher", 0, "ended without a word")
     return pid
@@ -59,11 +64,16 @@ async def launch(agentd: str, plan: bytes, listener: socket.socket, record: int)
 
 async def remove_upper(agentd: str, plan: bytes) -> None:
     """Removes the plan's only source, whatever a guest made of it. Raises LaunchFailure."""
-    await _run(agentd, "remove", plan)
+    await _run(agentd, "remove", plan, seconds=REMOVE_DEADLINE_S)
 
 
 async def _run(
-    agentd: str, verb: str, plan: bytes, *descriptors: int, words: tuple[str, ...] = ()
+    agentd: str,
+    verb: str,
+    plan: bytes,
+    *descriptors: int,
+    seconds: float,
+    words: tuple[str, ...] = (),
 ) -> int:
     plan_fd = os.memfd_create("plan", os.MFD_CLOEXEC)
     try:
@@ -94,7 +104,7 @@ async def _run(
     report = bytearray()
     try:
         faults.point("launcher.spawned")
-        async with asyncio.timeout(LAUNCH_DEADLINE_S):
+        async with asyncio.timeout(seconds):
             await _read_all(read_end, report)
         status, pid = launcher.wait(), _parse(report)
         if status:
@@ -106,7 +116,7 @@ async def _run(
         _read_more(read_end, report)
         _kill_reported(report)
         if isinstance(exc, TimeoutError):
-            raise LaunchError(f"the launcher did not finish in {LAUNCH_DEADLINE_S:g} s") from None
+            raise LaunchError(f"{verb}: the launcher did not finish in {seconds:g} s") from None
         raise
     finally:
         os.close(read_end)
