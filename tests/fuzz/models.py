@@ -14,8 +14,8 @@ from agentkernel.mcp import (  # noqa: F401 (they add themselves)
     tools_sandboxes,
     tools_text,
 )
-from agentkernel.mcp.commands import last_line
 from agentkernel.mcp.pages import Outputs
+from agentkernel.mcp.progress import last_line
 from agentkernel.mcp.registry import TOOLS
 from agentkernel.mcp.tools_text import parse_matches, replaced
 

@@ -18,10 +18,9 @@ from agentkernel.client._async.transport import AsyncTransport
 from agentkernel.errors import InvalidInputError, ResourceExhaustedError
 from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.pages import Outputs
+from agentkernel.mcp.progress import Report
 
 MOST_COMMANDS = 32
-# Seconds since it began, and a line that says where it is.
-Report = Callable[[float, str], Awaitable[None]]
 # What a tool may do to what is there; clients ask their user before the last one.
 Effect = Literal["reads", "adds", "changes", "destroys"]
 A = TypeVar("A", bound=msgspec.Struct)
