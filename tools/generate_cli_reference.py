@@ -28,6 +28,8 @@ arguments themselves.
 - A sandbox is called by its name or its id.
 - `exec`, `attach`, `sandbox` and `job` talk to the daemon of the state directory
   (`AGENTKERNEL_STATE_DIR`, see [state](state.md)) and start it when none runs.
+- With `AGENTKERNEL_OWNER=mcp:NAME` they see the sandboxes of an [MCP client](../guides/mcp.md), not
+  yours.
 - `run`, `info`, `mcp` and `sandbox create` read [configuration files](config.md).
 """
 

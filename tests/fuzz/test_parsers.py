@@ -16,12 +16,13 @@ import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from . import callers, hostile_agent, hostile_daemon, hostile_images, target
+from . import callers, hostile_agent, hostile_daemon, hostile_images, models, target
 
 TARGETS = [
     *hostile_agent.TARGETS,
     *hostile_daemon.TARGETS,
     *callers.TARGETS,
+    *models.TARGETS,
     *hostile_images.TARGETS,
 ]
 

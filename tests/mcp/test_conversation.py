@@ -17,6 +17,8 @@ from agentkernel.client._async.transport import AsyncTransport
 
 from .connections import Connect, Tools, until
 
+# The tools are the same over both; what is about them alone needs no process of its own.
+ONE_TRANSPORT = pytest.mark.parametrize("transport", ["http"], indirect=True)
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
@@ -162,6 +164,7 @@ async def test_jobs(connect: Connect) -> None:
         await tools.call("remove", sandbox=box)
 
 
+@ONE_TRANSPORT
 async def test_a_jobs_long_output_page_by_page(connect: Connect) -> None:
     async with connect() as tools:
         box = (await tools.call("create"))["sandbox"]
@@ -182,6 +185,7 @@ async def test_a_jobs_long_output_page_by_page(connect: Connect) -> None:
         await tools.call("remove", sandbox=box)
 
 
+@ONE_TRANSPORT
 async def test_stop_start_and_what_holds(connect: Connect) -> None:
     async with connect() as tools:
         made = await tools.call("create")
@@ -196,6 +200,7 @@ async def test_stop_start_and_what_holds(connect: Connect) -> None:
         await tools.call("remove", sandbox=box)
 
 
+@ONE_TRANSPORT
 async def test_files(connect: Connect) -> None:
     async with connect() as tools:
         box = (await tools.call("create"))["sandbox"]
@@ -268,6 +273,7 @@ def png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+@ONE_TRANSPORT
 async def test_a_picture_is_a_picture(connect: Connect) -> None:
     async with connect() as tools:
         box = (await tools.call("create"))["sandbox"]
@@ -291,6 +297,7 @@ async def test_a_picture_is_a_picture(connect: Connect) -> None:
         await tools.call("remove", sandbox=box)
 
 
+@ONE_TRANSPORT
 async def test_bytes_that_are_not_text_are_said(connect: Connect) -> None:
     async with connect() as tools:
         done = await tools.call("run", command=r"printf '\377ok'; printf fine >&2")
@@ -299,6 +306,7 @@ async def test_bytes_that_are_not_text_are_said(connect: Connect) -> None:
         assert "not_utf8" not in fine
 
 
+@ONE_TRANSPORT
 async def test_ends_of_commands(connect: Connect) -> None:
     async with connect() as tools:
         late = await tools.call("run", command="sleep 4004", timeout_seconds=0.2)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.mcp import pages
-from agentkernel.mcp.commands import last_line
 from agentkernel.mcp.pages import Outputs, begin_of_character, decoded, whole
+from agentkernel.mcp.progress import last_line
 
 TEXT = st.text(alphabet=st.sampled_from("aé€🎈\n"), min_size=1)
 

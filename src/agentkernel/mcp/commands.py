@@ -14,13 +14,12 @@ from agentkernel.client._async.commands import AsyncCommandStream
 from agentkernel.client.results import CommandResult
 from agentkernel.errors import AgentKernelError
 from agentkernel.mcp.pages import Outputs
-from agentkernel.mcp.registry import Body, Report
+from agentkernel.mcp.progress import Report, telling
+from agentkernel.mcp.registry import Body
 from agentkernel.outcomes import Outcome, signal_name
 
-PROGRESS_SECONDS = 1.0
 # What a killed command has to end in before its connection is closed, which ends it as well.
 _KILL_SECONDS = 5.0
-_LINE = 200
 
 
 class Ended(NamedTuple):
@@ -65,28 +64,27 @@ async def carry(
     """Runs it to its end. Whoever cancels this ends the command with all that it started; `kill`:
     by a signal first, as its sandbox stays."""
     begin = time.monotonic()
-    watched = _Progress(report, begin)
     pieces: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-    tasks: list[asyncio.Task[None]] = []
+    feeding: asyncio.Task[None] | None = None
     opened = False
-    try:
-        await stream.open()
-        opened = True
-        tasks.append(asyncio.create_task(watched.tell()))
-        if stdin is not None:
-            tasks.append(asyncio.create_task(_feed(stream, stdin)))
-        async for chunk in stream:
-            pieces[chunk.stream].append(chunk.data)
-            watched.last = chunk.data or watched.last
-    except BaseException as exc:
-        if kill and opened and not isinstance(exc, AgentKernelError):
-            await _kill(stream)
-        raise
-    finally:
-        for task in tasks:
-            task.cancel()
-        with anyio.CancelScope(shield=True):
-            await stream.close()
+    async with telling(report) as progress:
+        try:
+            await stream.open()
+            opened = True
+            if stdin is not None:
+                feeding = asyncio.create_task(_feed(stream, stdin))
+            async for chunk in stream:
+                pieces[chunk.stream].append(chunk.data)
+                progress.last = chunk.data or progress.last
+        except BaseException as exc:
+            if kill and opened and not isinstance(exc, AgentKernelError):
+                await _kill(stream)
+            raise
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+            with anyio.CancelScope(shield=True):
+                await stream.close()
     return Ended(
         stream.result,
         b"".join(pieces["stdout"]),
@@ -110,34 +108,6 @@ async def _kill(stream: AsyncCommandStream) -> None:
     ):
         await stream.kill()
         await stream.wait()
-
-
-class _Progress:
-    """Says every second that the command still runs, and what it wrote last."""
-
-    def __init__(self, report: Report, begin: float) -> None:
-        self.last = b""
-        self._report = report
-        self._begin = begin
-
-    async def tell(self) -> None:
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            seconds = time.monotonic() - self._begin
-            line = last_line(self.last)
-            try:
-                await self._report(
-                    seconds, f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s"
-                )
-            except Exception:
-                return  # nobody is there to be told; the command's own connection says what follows
-
-
-def last_line(data: bytes) -> str:
-    """Of the end of some output, fit for one line of a screen."""
-    text = data[-2 * _LINE :].decode("utf-8", "ignore").rstrip()
-    line = text.replace("\r", "\n").rpartition("\n")[2][-_LINE:]
-    return "".join(c if c.isprintable() else " " for c in line).strip()
 
 
 def described(ended: Ended, outputs: Outputs, owner: str) -> tuple[str, CommandBody]:

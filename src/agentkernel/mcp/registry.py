@@ -18,10 +18,9 @@ from agentkernel.client._async.transport import AsyncTransport
 from agentkernel.errors import InvalidInputError, ResourceExhaustedError
 from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.pages import Outputs
+from agentkernel.mcp.progress import Report
 
 MOST_COMMANDS = 32
-# Seconds since it began, and a line that says where it is.
-Report = Callable[[float, str], Awaitable[None]]
 # What a tool may do to what is there; clients ask their user before the last one.
 Effect = Literal["reads", "adds", "changes", "destroys"]
 A = TypeVar("A", bound=msgspec.Struct)
@@ -110,17 +109,24 @@ class Tool:
     body: type[Body] | None
     function: Callable[[Session, Any], Awaitable[Answer]]
 
-    async def call(self, session: Session, arguments: dict[str, Any] | None) -> Answer:
+    async def call(self, session: Session, arguments: Any) -> Answer:
         """Raises AgentKernelError; arguments that are none are InvalidInputError."""
+        return await self.function(session, self.read(arguments))
+
+    def read(self, arguments: Any) -> Arguments:
         try:
             wanted = msgspec.convert(arguments or {}, self.arguments)
+            # Half of a pair of surrogates is no text, and nothing could carry it on.
+            msgspec.json.encode(wanted)
         except msgspec.ValidationError as exc:
             message, _, place = str(exc).partition(" - at `$.")
             where = f" ({place.rstrip('`')})" if place else ""
             raise InvalidInputError(
                 f"the arguments of {self.name} are wrong: {message}{where}"
             ) from None
-        return await self.function(session, wanted)
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"the arguments of {self.name} are not text") from None
+        return wanted
 
 
 TOOLS: dict[str, Tool] = {}

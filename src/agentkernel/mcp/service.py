@@ -8,6 +8,7 @@ import traceback
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import mcp_types as types
@@ -72,6 +73,7 @@ class Service:
             version=__version__,
             title="agentkernel sandboxes",
             instructions=INSTRUCTIONS,
+            get_tool_input_schema=_input_schema,
             on_list_tools=self._list,
             on_call_tool=self._call,
         )
@@ -134,6 +136,11 @@ def owner_name(client: str) -> str:
     return f"mcp:{plain or 'unknown'}"
 
 
+def _input_schema(name: str) -> dict[str, Any] | None:
+    return described(TOOLS[name]).input_schema if name in TOOLS else None
+
+
+@cache
 def described(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.client.results import SandboxInfo
+from agentkernel.mcp.progress import telling
 from agentkernel.mcp.registry import Answer, Arguments, Body, Env, SandboxName, Session, tool
 from agentkernel.quantities import size_text
 
@@ -95,17 +96,19 @@ async def create(session: Session, wanted: Create) -> Answer:
     survive until it is removed. The person who set this server up decided what it may use; info
     shows it. Answers with the name to use in other tools, and when the sandbox goes by itself."""
     operator = session.operator
-    sandbox = await AsyncSandbox.create(
-        name=wanted.name,
-        kept=True,
-        labels=dict(operator.labels) or None,
-        ttl_seconds=operator.ttl_seconds,
-        idle_seconds=operator.idle_seconds,
-        on_ttl=operator.on_ttl,
-        on_idle=operator.on_idle,
-        transport=session.transport,
-        **operator.spec_with(wanted.env),
-    )
+    # The first one has to make its image.
+    async with telling(session.report):
+        sandbox = await AsyncSandbox.create(
+            name=wanted.name,
+            kept=True,
+            labels=dict(operator.labels) or None,
+            ttl_seconds=operator.ttl_seconds,
+            idle_seconds=operator.idle_seconds,
+            on_ttl=operator.on_ttl,
+            on_idle=operator.on_idle,
+            transport=session.transport,
+            **operator.spec_with(wanted.env),
+        )
     body = SandboxBody(**_fields(sandbox.info), clocks=operator.clocks_in_words())
     lines = [f"made the sandbox {body.sandbox}, which runs", operator.clocks_in_words()]
     return Answer(["\n".join([*lines, *(f"note: {note}" for note in body.notices)])], body)
