@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { afterAll, afterEach, beforeAll, expect, inject, test } from "vitest";
 import { Client, DaemonError, HostError, NotFoundError, Sandbox } from "../src/index.ts";
-import { rejection } from "./waiting.ts";
+import { eventually, rejection } from "./waiting.ts";
 
 const PACKAGE = path.resolve(import.meta.dirname, "..");
 const program = inject("program");
@@ -140,6 +140,18 @@ test("a program ends by itself, whatever it left open or half read", async () =>
     console.log("the end");
   `);
   expect(printed).toBe("the end\n");
+});
+
+test("what is aborted is closed at once, also while nobody waits for it", async () => {
+  await using sandbox = await Sandbox.create();
+  const controller = new AbortController();
+  const watch = sandbox.files.watch("/tmp", { signal: controller.signal });
+  const open = (): number => readdirSync("/proc/self/fd").length;
+  await watch.next();
+  const before = open();
+  controller.abort();
+  await eventually(() => open() < before);
+  expect(await rejection(watch.next())).toMatchObject({ name: "AbortError" });
 });
 
 test("nothing stays open behind streams, calls and transfers", async () => {

@@ -82,6 +82,25 @@ test("a transfer that breaks off is an error, and what came was given", async ()
   expect(await rejection(pieces.next())).toBeInstanceOf(DaemonError);
 });
 
+test("an answer before the end of an upload counts, also while its source hangs", async () => {
+  const body = '{"id":"some","state":"running"}';
+  const problem = '{"code":"disk_full","detail":"no room","retryable":false}';
+  const client = await raw((socket) => {
+    socket.on("data", (data) => {
+      if (data.includes("PUT ")) socket.write(head(507, problem.length) + problem);
+      else if (data.includes("GET ")) socket.write(head(200, body.length) + body);
+    });
+  });
+  async function* hanging() {
+    yield Buffer.alloc(1 << 16);
+    await new Promise(() => undefined);
+  }
+  const sandbox = await Sandbox.connect("some", { client });
+  expect(await rejection(sandbox.files.write("/x", hanging()))).toMatchObject({
+    code: "disk_full",
+  });
+});
+
 test("what was read and not answered is not repeated", async () => {
   let requests = 0;
   const client = await raw((socket) =>
