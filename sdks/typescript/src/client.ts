@@ -17,7 +17,6 @@ import { Limit } from "./limit.ts";
 import { broken, errorOfAnswer, parseJson } from "./problems.ts";
 import { type Query, target } from "./target.ts";
 import { WebSocket } from "./websocket.ts";
-import type { Schemas } from "./wire.ts";
 
 export const CALL_SECONDS = 60;
 /** Making a sandbox may have to make its image first. */
@@ -77,16 +76,6 @@ export class Client {
     if (token && url) this.#headers["Authorization"] = `Bearer ${checkedToken(token)}`;
     const owner = options.owner ?? process.env["AGENTKERNEL_OWNER"];
     if (owner) this.#headers["Agentkernel-Owner"] = checkedOwner(owner);
-  }
-
-  /** Version, process and state directory of the daemon. */
-  async version(options: CallOptions = {}): Promise<Schemas["Version"]> {
-    return (await this.call("GET", "/v1/version", options)) as Schemas["Version"];
-  }
-
-  /** How many sandboxes and jobs there are, and what the daemon itself uses. */
-  async status(options: CallOptions = {}): Promise<Schemas["Status"]> {
-    return (await this.call("GET", "/v1/status", options)) as Schemas["Status"];
   }
 
   close(): void {
