@@ -13,7 +13,7 @@ api() {
 api /v1/sandboxes --json '{"name": "curl-jobs", "ephemeral": true, "ttl_seconds": 600}' >/dev/null
 trap 'api /v1/sandboxes/curl-jobs --request DELETE' EXIT
 
-# Live output comes over a WebSocket, which is for a program; curl can read a file.
+# What it writes can be followed, as in stream_output.sh; here it is a file.
 job=$(api /v1/sandboxes/curl-jobs/jobs --json '{"shell": "echo working >/tmp/log; exec sleep 1000"}' |
     sed 's/.*"id":"\([a-z0-9]*\)".*/\1/')
 until api '/v1/sandboxes/curl-jobs/files?path=/tmp/log' --fail 2>/dev/null; do sleep 0.1; done

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import agentkernel
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "src" / "agentkernel" / "client"
@@ -29,3 +32,8 @@ def test_what_the_typescript_client_takes_from_here_is_up_to_date() -> None:
     command = [sys.executable, str(tool), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, f"run tools/generate_typescript.py:\n{done.stdout}{done.stderr}"
+
+
+def test_both_clients_have_one_version() -> None:
+    package = json.loads((ROOT / "sdks" / "typescript" / "package.json").read_text())
+    assert package["version"] == agentkernel.__version__

@@ -3,6 +3,7 @@
  * answer, a body read in pieces, a body sent in pieces, a WebSocket.
  */
 
+import { once } from "node:events";
 import * as fs from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
@@ -16,7 +17,6 @@ import { Limit } from "./limit.ts";
 import { broken, errorOfAnswer, parseJson } from "./problems.ts";
 import { type Query, target } from "./target.ts";
 import { WebSocket } from "./websocket.ts";
-import type { Schemas } from "./wire.ts";
 
 export const CALL_SECONDS = 60;
 /** Making a sandbox may have to make its image first. */
@@ -78,16 +78,6 @@ export class Client {
     if (owner) this.#headers["Agentkernel-Owner"] = checkedOwner(owner);
   }
 
-  /** Version, process and state directory of the daemon. */
-  async version(options: CallOptions = {}): Promise<Schemas["Version"]> {
-    return (await this.call("GET", "/v1/version", options)) as Schemas["Version"];
-  }
-
-  /** How many sandboxes and jobs there are, and what the daemon itself uses. */
-  async status(options: CallOptions = {}): Promise<Schemas["Status"]> {
-    return (await this.call("GET", "/v1/status", options)) as Schemas["Status"];
-  }
-
   close(): void {
     this.#agent.destroy();
   }
@@ -121,11 +111,11 @@ export class Client {
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
         if (!again) await this.#noticeClosed();
         limit.check();
-        const exchange = this.#send(method, path, request);
+        const exchange = this.#send(method, path, request, limit);
         try {
           exchange.request.end(request.body);
-          const response = await limit.of(exchange.response, exchange.request);
-          const body = await limit.of(wholeBody(response), exchange.request);
+          const response = await limit.of(exchange.response);
+          const body = await limit.of(wholeBody(response));
           if (response.statusCode === undefined || response.statusCode >= 400) {
             throw problemOf(response, body);
           }
@@ -135,7 +125,7 @@ export class Client {
           const reused = exchange.request.reusedSocket;
           if (!error.unheard && !(again && reused)) throw error.asDaemonError();
         }
-        await limit.of(pause(PAUSE_MS), undefined);
+        await limit.of(pause(PAUSE_MS));
       }
     } finally {
       limit.over();
@@ -152,17 +142,18 @@ export class Client {
     request: Request & { patience?: number | undefined } = {},
   ): AsyncGenerator<Buffer, void, undefined> {
     const limit = new Limit(request.signal, CALL_SECONDS);
-    const exchange = this.#send("GET", path, request);
+    limit.check();
+    const exchange = this.#send("GET", path, request, limit);
     try {
       exchange.request.end();
-      const response = await limit.of(exchange.response, exchange.request);
+      const response = await limit.of(exchange.response);
       if (response.statusCode === undefined || response.statusCode >= 400) {
-        throw problemOf(response, await limit.of(wholeBody(response), exchange.request));
+        throw problemOf(response, await limit.of(wholeBody(response)));
       }
       const iterator = response[Symbol.asyncIterator]();
       for (;;) {
         limit.restart(request.patience);
-        const next = await limit.of(iterator.next().catch(lost), exchange.request);
+        const next = await limit.of(iterator.next().catch(lost));
         // While the caller is busy with it no clock runs: it may take its time.
         limit.restart(undefined);
         if (next.done) return;
@@ -183,29 +174,15 @@ export class Client {
     request: Request = {},
   ): Promise<unknown> {
     const headers = { ...request.headers, "Content-Type": "application/octet-stream" };
-    const limit = new Limit(request.signal, CALL_SECONDS);
-    const exchange = this.#send("PUT", path, { ...request, headers });
+    const limit = new Limit(request.signal, undefined);
+    limit.check();
+    const exchange = this.#send("PUT", path, { ...request, headers }, limit);
     const { request: sending } = exchange;
-    let answered = false;
-    // An answer before the end says that there is no use in sending more; so does a broken line.
-    exchange.response.then(
-      () => (answered = true),
-      () => (answered = true),
-    );
     try {
-      for await (const piece of body) {
-        limit.check();
-        if (answered || piece.length === 0) {
-          if (answered) break;
-          continue;
-        }
-        limit.restart(PIECE_SECONDS);
-        if (!sending.write(piece)) await limit.of(drained(exchange), sending);
-      }
-      if (!answered) sending.end();
+      if (await sendPieces(body, exchange, limit)) sending.end();
       limit.restart(PIECE_SECONDS);
-      const response = await limit.of(exchange.response, sending);
-      const answer = await limit.of(wholeBody(response), sending);
+      const response = await limit.of(exchange.response);
+      const answer = await limit.of(wholeBody(response));
       if (response.statusCode === undefined || response.statusCode >= 400) {
         throw problemOf(response, answer);
       }
@@ -224,22 +201,20 @@ export class Client {
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
         limit.check();
         const asked = upgrade();
-        const exchange = this.#send("GET", path, {
-          ...request,
-          headers: { ...request.headers, ...asked.headers },
-        });
+        const headers = { ...request.headers, ...asked.headers };
+        const exchange = this.#send("GET", path, { ...request, headers }, limit);
         try {
           exchange.request.end();
-          const opened = await limit.of(upgraded(exchange, asked.accept), exchange.request);
+          const opened = await limit.of(upgraded(exchange, asked.accept));
           if (opened instanceof WebSocket) return opened;
-          throw problemOf(opened, await limit.of(wholeBody(opened), exchange.request));
+          throw problemOf(opened, await limit.of(wholeBody(opened)));
         } catch (error) {
           exchange.request.destroy();
           if (!(error instanceof Lost)) throw error;
           // Nothing begins before the first message, so an idle connection's end costs nothing.
           if (!error.unheard && !exchange.request.reusedSocket) throw error.asDaemonError();
         }
-        await limit.of(pause(PAUSE_MS), undefined);
+        await limit.of(pause(PAUSE_MS));
       }
     } finally {
       limit.over();
@@ -257,7 +232,7 @@ export class Client {
     await nextTurn();
   }
 
-  #send(method: string, path: string, request: Request): Exchange {
+  #send(method: string, path: string, request: Request, limit: Limit): Exchange {
     const address = this.#address;
     const secure = address.kind === "tcp" && address.secure;
     const options: http.RequestOptions = {
@@ -282,6 +257,7 @@ export class Client {
       sent.on("close", () => reject(new Lost(false, undefined)));
     });
     response.catch(() => undefined);
+    limit.request = sent;
     return { request: sent, response };
   }
 }
@@ -361,15 +337,43 @@ async function wholeBody(response: http.IncomingMessage): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-function drained(exchange: Exchange): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      exchange.request.off("drain", done);
-      resolve();
-    };
-    exchange.request.on("drain", done);
-    exchange.response.then(done, done);
-  });
+/**
+ * True when all of it was sent. An answer before the end says that there is no use in sending more, as
+ * does a broken line: then the source is left where it is.
+ */
+async function sendPieces(
+  body: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  exchange: Exchange,
+  limit: Limit,
+): Promise<boolean> {
+  const answered = Symbol("answered");
+  let early = false;
+  const stop = (): void => {
+    early = true;
+    limit.interrupt(answered);
+  };
+  exchange.response.then(stop, stop);
+  const source =
+    Symbol.asyncIterator in body ? body[Symbol.asyncIterator]() : body[Symbol.iterator]();
+  let finished = false;
+  try {
+    while (!early) {
+      // While the source is at work no clock runs: it may take its time.
+      const next = await limit.of(Promise.resolve(source.next()));
+      finished = next.done === true;
+      if (finished) return true;
+      if (next.value.length === 0 || exchange.request.write(next.value)) continue;
+      limit.restart(PIECE_SECONDS);
+      await limit.of(once(exchange.request, "drain"));
+      limit.restart(undefined);
+    }
+  } catch (error) {
+    if (error !== answered) throw error;
+  } finally {
+    // Not waited for: one that hangs must not hold us up.
+    if (!finished) Promise.resolve(source.return?.()).catch(() => undefined);
+  }
+  return false;
 }
 
 /** The stream that was asked for, or the answer that came instead. */

@@ -10,7 +10,6 @@ export {
 } from "./commands.ts";
 export * from "./error-types.ts";
 export { AgentKernelError, type ErrorOptions } from "./errors.ts";
-export { type Event, type EventOptions, events } from "./events.ts";
 export {
   type Content,
   type FileOptions,
@@ -19,18 +18,27 @@ export {
   type RangeOptions,
   type TreeOptions,
 } from "./files.ts";
+export { type EventOptions, Host } from "./host.ts";
 export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
 export {
   type Change,
   type Chunk,
   CommandResult,
   type Entry,
+  type Event,
   type FileType,
   type JobInfo,
   type Outcome,
   type SandboxInfo,
   type TreeSummary,
 } from "./results.ts";
-export { type RunOptions, type RunStreamOptions, run, runStream } from "./runs.ts";
-export { type AtEnd, type CreateOptions, type ExecOptions, Sandbox } from "./sandbox.ts";
+export { type RunOptions, type RunStreamOptions, run, runBatch, runStream } from "./runs.ts";
+export {
+  type AtEnd,
+  type CreateOptions,
+  type ExecOptions,
+  Sandbox,
+  type UpdateOptions,
+} from "./sandbox.ts";
 export type { SandboxSpec } from "./specs.ts";
+export type { Schemas } from "./wire.ts";

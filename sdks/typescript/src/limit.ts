@@ -5,9 +5,11 @@ import { DaemonTimeoutError } from "./error-types.ts";
 
 /** The clock and the signal of one call. */
 export class Limit {
+  /** What is cut off when the time is over, or when the signal says so. */
+  request: http.ClientRequest | undefined;
   readonly #signal: AbortSignal | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #end: ((error: unknown) => void) | undefined;
+  #end: ((reason: unknown) => void) | undefined;
   #over: unknown;
   readonly #onAbort = (): void => this.#expire(this.#signal?.reason);
 
@@ -31,32 +33,36 @@ export class Limit {
     if (this.#over !== undefined) throw this.#over;
   }
 
-  /** What `work` gives; or the reason why it was not waited for, and `request` is cut off. */
-  async of<T>(work: Promise<T>, request: http.ClientRequest | undefined): Promise<T> {
+  /** What `work` gives, or the reason why it was not waited for. One at a time. */
+  async of<T>(work: Promise<T>): Promise<T> {
     work.catch(() => undefined);
+    this.check();
     try {
-      this.check();
       return await Promise.race([
         work,
         new Promise<never>((_, reject) => {
           this.#end = reject;
         }),
       ]);
-    } catch (error) {
-      request?.destroy();
-      throw error;
     } finally {
       this.#end = undefined;
     }
   }
 
+  /** Whoever waits now gets `reason` instead; nothing is over. */
+  interrupt(reason: unknown): void {
+    this.#end?.(reason);
+  }
+
+  /** The call is done: neither the clock nor the signal concerns it any more. */
   over(): void {
     clearTimeout(this.#timer);
     this.#signal?.removeEventListener("abort", this.#onAbort);
   }
 
-  #expire(error: unknown): void {
-    this.#over ??= error;
+  #expire(reason: unknown): void {
+    this.#over ??= reason;
     this.#end?.(this.#over);
+    this.request?.destroy();
   }
 }

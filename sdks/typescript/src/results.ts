@@ -221,6 +221,36 @@ export function changeOf(kind: string, body: JsonObject): Change {
   };
 }
 
+/** Something happened. Of the kind `gap`: events were lost, those before `seq`; look anew. */
+export interface Event {
+  /** To go on from later: `after`. */
+  seq: number;
+  /** Unix seconds. */
+  at: number;
+  kind: string;
+  sandboxId: string | null;
+  body: JsonObject;
+}
+
+export function eventOf(kind: string, body: JsonObject): Event {
+  if (kind === "gap") return { seq: count(body, "oldest"), at: 0, kind, sandboxId: null, body };
+  return {
+    seq: count(body, "seq"),
+    at: count(body, "at"),
+    kind,
+    sandboxId: textOf(body, "sandbox_id"),
+    body: isObject(body["body"]) ? body["body"] : {},
+  };
+}
+
+/** The files of an upload, and their sizes. */
+export function uploadedFiles(answer: unknown): Record<string, number> {
+  const files = listOf(answer, "files").map(objectOf);
+  return Object.fromEntries(
+    files.map((file) => [bytesOf(file, "path")?.toString("utf8") ?? "", count(file, "size")]),
+  );
+}
+
 /** What was copied as tar. */
 export interface TreeSummary {
   files: number;

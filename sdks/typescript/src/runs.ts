@@ -2,7 +2,9 @@
 
 import { type CallOptions, type Client, sharedClient } from "./client.ts";
 import { type Command, CommandStream, commandBody, given } from "./commands.ts";
-import { CommandResult } from "./results.ts";
+import type { AgentKernelError } from "./errors.ts";
+import { errorOf, isObject } from "./problems.ts";
+import { CommandResult, listOf, objectOf } from "./results.ts";
 import { type SandboxSpec, specBody } from "./specs.ts";
 import type { Schemas } from "./wire.ts";
 
@@ -65,6 +67,35 @@ export function runStream(command: Command, options: RunStreamOptions = {}): Com
     ttl_seconds: ttlSeconds,
   });
   return new CommandStream(client, { path: "/v1/run/stream", first }, signal);
+}
+
+/**
+ * Runs up to 64 commands to their ends, each in a sandbox of its own, `parallel` at a time.
+ *
+ * The answers are in the order of the commands. One that could not be run is the error that says why,
+ * and stops none of the others.
+ */
+export async function runBatch(
+  commands: readonly Command[],
+  options: OwnSandbox & { parallel?: number } = {},
+): Promise<Array<CommandResult | AgentKernelError>> {
+  const { cwd, timeoutSeconds, ttlSeconds, outputBytes, parallel, signal, ...rest } = options;
+  const { client = sharedClient(), ...spec } = rest;
+  const json = given<Schemas["RunBatch"]>({
+    spec: specBody(spec, client),
+    commands: commands.map((command) => {
+      const { argv, shell } = commandBody(command, {});
+      const limits = { timeout_seconds: timeoutSeconds, output_bytes: outputBytes };
+      return given<Schemas["BatchCommand"]>({ argv, shell, cwd, ...limits });
+    }),
+    parallel,
+    ttl_seconds: ttlSeconds,
+  });
+  const answer = await client.call("POST", "/v1/run/batch", { json, seconds: undefined, signal });
+  return listOf(answer, "results").map((entry) => {
+    const { error, result } = objectOf(entry);
+    return isObject(error) ? errorOf(error) : new CommandResult(result);
+  });
 }
 
 /** A command to its end, in one call. */

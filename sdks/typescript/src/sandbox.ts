@@ -19,9 +19,18 @@ import {
 import { NotFoundError } from "./error-types.ts";
 import { Files } from "./files.ts";
 import { Jobs } from "./jobs.ts";
-import { type CommandResult, listOf, objectOf, type SandboxInfo, sandboxInfo } from "./results.ts";
-import { collect, finish, inputBody, run, runStream } from "./runs.ts";
+import {
+  type CommandResult,
+  type Event,
+  eventOf,
+  listOf,
+  objectOf,
+  type SandboxInfo,
+  sandboxInfo,
+} from "./results.ts";
+import { collect, finish, inputBody, run, runBatch, runStream } from "./runs.ts";
 import { type SandboxSpec, specBody } from "./specs.ts";
+import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
 import type { Schemas } from "./wire.ts";
 
@@ -56,6 +65,16 @@ export interface ExecOptions extends CommandOptions, CallOptions {
   stdin?: string | Uint8Array;
   /** Anything but exit code 0 throws CommandFailedError. */
   check?: boolean;
+}
+
+export interface UpdateOptions {
+  name?: string | null;
+  labels?: Record<string, string | null>;
+  /** Begins anew, from now. */
+  ttlSeconds?: number | null;
+  idleSeconds?: number | null;
+  onTtl?: AtEnd;
+  onIdle?: AtEnd;
 }
 
 interface Connecting extends CallOptions {
@@ -168,6 +187,37 @@ export class Sandbox implements AsyncDisposable {
     return this.#told(await this.#post("extend", json, LONG_CALL_SECONDS, options));
   }
 
+  /** Changes what is given; null takes it away. Of the labels each is one of its own. */
+  async update(options: CallOptions & UpdateOptions): Promise<SandboxInfo> {
+    const { name, labels, ttlSeconds, idleSeconds, onTtl, onIdle, signal } = options;
+    const json = given<Schemas["SandboxUpdate"]>({
+      name,
+      labels,
+      ttl_seconds: ttlSeconds,
+      idle_seconds: idleSeconds,
+      on_ttl: onTtl,
+      on_idle: onIdle,
+    });
+    return this.#told(await this.#client.call("PATCH", this.#path, { json, signal }));
+  }
+
+  /** What it has used since it was started, or in its last run. Null: nobody knows. */
+  async usage(options: CallOptions = {}): Promise<Schemas["SandboxUsage"] | null> {
+    const { signal } = options;
+    const answer = objectOf(await this.#client.call("GET", `${this.#path}/usage`, { signal }));
+    return (answer["usage"] ?? null) as Schemas["SandboxUsage"] | null;
+  }
+
+  /** What happened to it, from its beginning; with `follow` also what happens. */
+  async *logs(
+    options: CallOptions & { after?: number; follow?: boolean } = {},
+  ): AsyncGenerator<Event, void, undefined> {
+    const { after = 0, follow = false, signal } = options;
+    const query = { after, follow };
+    const stream = serverEvents(this.#client, `${this.#path}/logs`, { query, signal });
+    for await (const { kind, body } of stream) yield eventOf(kind, body);
+  }
+
   /** What a guest can reach, tried from inside; the sandbox has to run, and stays as it is. */
   async probe(options: CallOptions = {}): Promise<Schemas["ProbeResult"]> {
     const answer = await this.#post("probe", {}, LONG_CALL_SECONDS, options);
@@ -221,6 +271,7 @@ export class Sandbox implements AsyncDisposable {
   /** Commands in sandboxes of their own. */
   static readonly run = run;
   static readonly runStream = runStream;
+  static readonly runBatch = runBatch;
 
   async #post(verb: string, json: unknown, seconds: number, options: CallOptions) {
     const { signal } = options;

@@ -85,6 +85,24 @@ export interface paths {
         delete: operations["removeSandbox"];
         options?: never;
         head?: never;
+        /** Change its name, labels and clocks: what is left out stays, null takes away */
+        patch: operations["updateSandbox"];
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a sandbox has used since it was started, or in its last run */
+        get: operations["getSandboxUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
         patch?: never;
         trace?: never;
     };
@@ -224,6 +242,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/run/batch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Run many commands, each in a sandbox of its own, a few at a time */
+        post: operations["runBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/jobs": {
         parameters: {
             query?: never;
@@ -236,6 +271,40 @@ export interface paths {
         put?: never;
         /** Start a command that goes on without anybody listening */
         post: operations["startJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The jobs of all sandboxes, in the order they were started */
+        get: operations["listJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{job}/output": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A job's output from any offset and live, as events; nobody else may be attached */
+        get: operations["streamJobOutput"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -304,7 +373,8 @@ export interface paths {
         get: operations["readFile"];
         /** Replace a file, whole or not at all, or append to it */
         put: operations["writeFile"];
-        post?: never;
+        /** Write several files below a directory; each part's filename says where */
+        post: operations["uploadFiles"];
         /** Remove a file, or a directory with all that is in it */
         delete: operations["removeFile"];
         options?: never;
@@ -432,6 +502,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What happened to a sandbox, also of one that is gone, by its id */
+        get: operations["streamSandboxLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/backends": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The engines of this machine; `check=1` tries each, which takes seconds */
+        get: operations["listBackends"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The machine and the install, tried: makes short-lived sandboxes, takes seconds */
+        get: operations["getHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lines of the log of actions behind a number, or the newest; or as they come */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/openapi.json": {
         parameters: {
             query?: never;
@@ -476,14 +614,106 @@ export interface components {
          */
         Accepted: Record<string, never>;
         /**
-         * CaughtUp
-         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
+         * Actor
+         * @description Who asked. `client` is what the other end calls itself; the rest the kernel vouches for.
          */
-        CaughtUp: {
-            /** @enum {unknown} */
-            event: "caught_up";
-            stdout_offset: number;
-            stderr_offset: number;
+        Actor: {
+            door: string;
+            /** @default null */
+            owner?: string | null;
+            /** @default null */
+            uid?: number | null;
+            /** @default null */
+            pid?: number | null;
+            /** @default null */
+            client?: string | null;
+        };
+        /**
+         * AuditEntry
+         * @description A line of the log as it stands. `hash` is that of the line before it.
+         */
+        AuditEntry: {
+            seq: number;
+            time: number;
+            prev: string;
+            action: string;
+            /** @default null */
+            of?: number | null;
+            /** @default null */
+            actor?: components["schemas"]["Actor"] | null;
+            /** @default null */
+            sandbox?: string | null;
+            /** @default null */
+            name?: string | null;
+            /** @default {} */
+            args?: Record<string, never>;
+            /** @default null */
+            result?: string | null;
+            /** @default null */
+            code?: string | null;
+            /** @default {} */
+            details?: Record<string, never>;
+            hash: string;
+        };
+        /**
+         * AuditPage
+         * @description The oldest first. `next` is the `after` of the following page; null: this is the end.
+         */
+        AuditPage: {
+            entries: components["schemas"]["AuditEntry"][];
+            next: number | null;
+        };
+        /** BackendList */
+        BackendList: {
+            backends: components["schemas"]["Engine"][];
+        };
+        /**
+         * Batch
+         * @description In the order of the commands.
+         */
+        Batch: {
+            results: components["schemas"]["BatchEntry"][];
+        };
+        /**
+         * BatchCommand
+         * @description The same as one of many, whose output is kept till the last of them has ended.
+         */
+        BatchCommand: {
+            /** @default null */
+            argv?: string[] | null;
+            /** @default null */
+            shell?: string | null;
+            /** @default null */
+            cwd?: string | null;
+            /** @default null */
+            timeout_seconds?: number | null;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default null */
+            user?: string | null;
+            /** @default null */
+            stdin?: string | null;
+            /** @default null */
+            stdin_b64?: string | null;
+            /** @default 262144 */
+            output_bytes?: number;
+        };
+        /**
+         * BatchEntry
+         * @description One of both: how a command ended, or why it was not run.
+         */
+        BatchEntry: {
+            result?: components["schemas"]["Result"];
+            error?: components["schemas"]["Problem"];
+        };
+        /**
+         * Begun
+         * @description The command runs.
+         */
+        Begun: {
+            pid: number;
         };
         /**
          * Changed
@@ -608,6 +838,21 @@ export interface components {
          */
         Ended: Record<string, never>;
         /**
+         * Engine
+         * @description A backend of this version. `found`: its program is there. `works`: what the last try showed;
+         *         null if there was none since the daemon started. `checked_at`: when that was.
+         */
+        Engine: {
+            name: string;
+            isolation: string;
+            features: components["schemas"]["Features"];
+            found: boolean;
+            works: boolean | null;
+            detail: string;
+            hint: string | null;
+            checked_at: number | null;
+        };
+        /**
          * Entry
          * @description A file. `mode` is a number; a name or target that is not UTF-8 is `…_b64`.
          */
@@ -703,10 +948,36 @@ export interface components {
             details?: Record<string, never>;
         };
         /**
+         * Features
+         * @description What an engine can do at all; what it can do on this machine a try tells. What is missing
+         *         here is refused with UnsupportedError, an explicit limit that is none of `limits` with
+         *         UnenforceableError. `pid1_guarded`: a guest can't end its own sandbox by a signal to PID 1.
+         */
+        Features: {
+            pty: boolean;
+            kept: boolean;
+            pause: boolean;
+            memory_snapshot: boolean;
+            network: string;
+            pid1_guarded: boolean;
+            limits: string[];
+        };
+        /**
          * FileType
          * @enum {unknown}
          */
         FileType: "block" | "char" | "dir" | "fifo" | "file" | "link" | "socket";
+        /**
+         * Finding
+         * @description One line. `fail`: something that is needed does not work. `hint`: what mends it.
+         */
+        Finding: {
+            what: string;
+            /** @enum {unknown} */
+            state: "fail" | "ok" | "warn";
+            detail: string;
+            hint: string | null;
+        };
         /**
          * Gap
          * @description Events were lost: look at the state anew. `oldest` is the first that may still be there.
@@ -714,6 +985,15 @@ export interface components {
         Gap: {
             oldest: number;
             newest: number;
+        };
+        /**
+         * Health
+         * @description `fit`: everything that is needed works.
+         */
+        Health: {
+            version: string;
+            fit: boolean;
+            findings: components["schemas"]["Finding"][];
         };
         /**
          * Job
@@ -741,6 +1021,14 @@ export interface components {
         /** JobList */
         JobList: {
             jobs: components["schemas"]["Job"][];
+        };
+        /**
+         * JobPage
+         * @description `next` is the `after` of the following page; null: there is none.
+         */
+        JobPage: {
+            jobs: components["schemas"]["Job"][];
+            next: number | null;
         };
         /**
          * Limits
@@ -866,6 +1154,16 @@ export interface components {
          * @enum {unknown}
          */
         Outcome: "exited" | "lost" | "not_started" | "oom" | "signaled" | "timeout";
+        /**
+         * Output
+         * @description What it wrote: `text`, or `data_b64` where that is not UTF-8. `offset` is the number of bytes
+         *         of this stream before it; what was lost between two shows there.
+         */
+        Output: {
+            offset: number;
+            text?: string;
+            data_b64?: string;
+        };
         /**
          * Probe
          * @description Nothing to choose yet.
@@ -1005,6 +1303,41 @@ export interface components {
             stdin_b64?: string | null;
             /** @default null */
             output_bytes?: number | null;
+            /** @default null */
+            ttl_seconds?: number | null;
+        };
+        /**
+         * RunBatch
+         * @description Commands that each get a sandbox of their own of the same spec, `parallel` at a time.
+         */
+        RunBatch: {
+            /**
+             * @default {
+             *       "backend": "native",
+             *       "image": "host",
+             *       "profile": "moderate",
+             *       "user": "root",
+             *       "toolchains": true,
+             *       "nested_userns": false,
+             *       "memory_bytes": null,
+             *       "cpus": null,
+             *       "pids": null,
+             *       "disk_bytes": null,
+             *       "unlimited_disk": false,
+             *       "nofile": null,
+             *       "best_effort": false,
+             *       "ephemeral": true,
+             *       "env": {},
+             *       "command_timeout_seconds": null,
+             *       "command_output_bytes": null,
+             *       "config": null,
+             *       "host_env": {}
+             *     }
+             */
+            spec?: components["schemas"]["SandboxSpec"];
+            commands: components["schemas"]["BatchCommand"][];
+            /** @default 4 */
+            parallel?: number;
             /** @default null */
             ttl_seconds?: number | null;
         };
@@ -1168,6 +1501,23 @@ export interface components {
             };
         };
         /**
+         * SandboxUpdate
+         * @description A merge: what is left out stays, null takes away. Of `labels` each is one of its own. A time
+         *         to live begins anew, from now.
+         */
+        SandboxUpdate: {
+            name?: string | null;
+            labels?: {
+                [key: string]: string | null;
+            };
+            ttl_seconds?: number | null;
+            idle_seconds?: number | null;
+            /** @enum {unknown} */
+            on_ttl?: "remove" | "stop";
+            /** @enum {unknown} */
+            on_idle?: "remove" | "stop";
+        };
+        /**
          * SandboxUsage
          * @description What a sandbox has used since it was started. None: not knowable here, never a guess.
          *
@@ -1183,6 +1533,15 @@ export interface components {
             peak_memory_bytes: number | null;
             processes: number | null;
             disk_bytes: number | null;
+        };
+        /**
+         * SandboxUse
+         * @description What a sandbox has used since it was started, or in its last run; null: nobody knows.
+         */
+        SandboxUse: {
+            /** @enum {unknown} */
+            state: "creating" | "error" | "removing" | "running" | "stopped";
+            usage: components["schemas"]["SandboxUsage"] | null;
         };
         /** Signal */
         Signal: {
@@ -1245,6 +1604,19 @@ export interface components {
             channel: 1 | 2;
             offset: number;
         };
+        /** Uploaded */
+        Uploaded: {
+            files: components["schemas"]["UploadedFile"][];
+        };
+        /**
+         * UploadedFile
+         * @description A file that was written, as the part called it.
+         */
+        UploadedFile: {
+            path?: string;
+            path_b64?: string;
+            size: number;
+        };
         /**
          * Usage
          * @description What a command used, with all it started that had ended by then. None: nobody counted it.
@@ -1270,11 +1642,36 @@ export interface components {
             state_dir: string;
         };
         /**
+         * Words
+         * @description Something to know before the command starts.
+         */
+        Words: {
+            text: string;
+        };
+        /**
          * Written
          * @description The file's size now.
          */
         Written: {
             size: number;
+        };
+        /**
+         * CaughtUp
+         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
+         */
+        "agentkernel.server.controls.CaughtUp": {
+            /** @enum {unknown} */
+            event: "caught_up";
+            stdout_offset: number;
+            stderr_offset: number;
+        };
+        /**
+         * CaughtUp
+         * @description All that was there is delivered, and the job goes on.
+         */
+        "agentkernel.server.output_events.CaughtUp": {
+            stdout_offset: number;
+            stderr_offset: number;
         };
     };
     responses: {
@@ -1467,6 +1864,58 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    updateSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SandboxUpdate"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getSandboxUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SandboxUse"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     startSandbox: {
         parameters: {
             query?: never;
@@ -1598,6 +2047,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Result"];
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
@@ -1623,6 +2073,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Result"];
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
@@ -1665,6 +2116,31 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    runBatch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunBatch"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Batch"];
+                };
             };
             default: components["responses"]["Problem"];
         };
@@ -1716,6 +2192,63 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Job"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listJobs: {
+        parameters: {
+            query?: {
+                sandbox?: string;
+                state?: ("ended" | "lost" | "running")[];
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobPage"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamJobOutput: {
+        parameters: {
+            query?: {
+                stdout_offset?: number;
+                stderr_offset?: number;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last event that was seen; goes before the offsets */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description Id of the job. */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
@@ -1867,6 +2400,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Written"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    uploadFiles: {
+        parameters: {
+            query: {
+                path: string;
+                user?: string;
+                mode?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Uploaded"];
                 };
             };
             default: components["responses"]["Problem"];
@@ -2090,7 +2655,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];
@@ -2118,7 +2683,111 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": string;
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamSandboxLogs: {
+        parameters: {
+            query?: {
+                after?: number;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last event that was seen; goes before `after` */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listBackends: {
+        parameters: {
+            query?: {
+                check?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackendList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getHealth: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAudit: {
+        parameters: {
+            query?: {
+                after?: number;
+                sandbox?: string;
+                limit?: number;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last line that was seen; goes before `after` */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];

@@ -1,28 +1,44 @@
 /** `text/event-stream`, as far as the daemon uses it. */
 
-import { broken } from "./problems.ts";
+import type { CallOptions, Client } from "./client.ts";
+import { broken, errorOf, type JsonObject, parseObject } from "./problems.ts";
+import type { Query } from "./target.ts";
+
+const MAX_LINE = 4 << 20;
+// The daemon says every 15 s that it is still there.
+const SILENCE_SECONDS = 60;
 
 export interface ServerEvent {
   kind: string;
-  data: string;
+  body: JsonObject;
 }
 
-const MAX_LINE = 4 << 20;
-
-/** The events of a body as they come; comments (heartbeats) are left out. */
+/** The events of a stream as they come; an `error` is thrown, a `ping` is not told. */
 export async function* serverEvents(
-  pieces: AsyncIterable<Uint8Array>,
-): AsyncGenerator<ServerEvent> {
+  client: Client,
+  path: string,
+  request: CallOptions & { query?: Query } = {},
+): AsyncGenerator<ServerEvent, void, undefined> {
+  const headers = { Accept: "text/event-stream" };
+  const pieces = client.pieces(path, { ...request, headers, patience: SILENCE_SECONDS });
+  let kind = "";
+  for await (const line of lines(pieces)) {
+    if (line.startsWith("event: ")) kind = line.slice(7);
+    else if (line.startsWith("data: ") && kind !== "ping") {
+      const body = parseObject(line.slice(6));
+      if (kind === "error") throw errorOf(body);
+      yield { kind, body };
+    }
+  }
+}
+
+async function* lines(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<string, void, undefined> {
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   let rest = "";
-  let kind = "";
   for await (const piece of pieces) {
-    const lines = (rest + decoder.decode(piece, { stream: true })).split("\n");
-    rest = lines.pop() ?? "";
+    const found = (rest + decoder.decode(piece, { stream: true })).split("\n");
+    rest = found.pop() ?? "";
     if (rest.length > MAX_LINE) throw broken("a line that does not end");
-    for (const line of lines) {
-      if (line.startsWith("event: ")) kind = line.slice(7);
-      else if (line.startsWith("data: ")) yield { kind, data: line.slice(6) };
-    }
+    yield* found;
   }
 }

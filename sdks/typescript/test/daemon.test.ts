@@ -5,8 +5,16 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { afterAll, afterEach, beforeAll, expect, inject, test } from "vitest";
-import { Client, DaemonError, HostError, NotFoundError, Sandbox } from "../src/index.ts";
-import { rejection } from "./waiting.ts";
+import {
+  Client,
+  type ClientOptions,
+  DaemonError,
+  Host,
+  HostError,
+  NotFoundError,
+  Sandbox,
+} from "../src/index.ts";
+import { eventually, rejection } from "./waiting.ts";
 
 const PACKAGE = path.resolve(import.meta.dirname, "..");
 const program = inject("program");
@@ -18,6 +26,8 @@ afterAll(() => rmSync(place, { recursive: true }));
 afterEach(() => {
   process.env["AGENTKERNEL_BIN"] = program;
 });
+
+const version = (options: ClientOptions) => new Host({ client: new Client(options) }).version();
 
 /** Runs a module that may use the built package by its name; what it printed. */
 function node(source: string, environment: NodeJS.ProcessEnv = {}): Promise<string> {
@@ -47,24 +57,23 @@ test("however many need one, one is started, at any path", async () => {
   const stateDir = path.join(place, "a".repeat(100));
   const environment = { AGENTKERNEL_STATE_DIR: stateDir };
   const source = `
-    import { Client } from "agentkernel";
-    console.log((await new Client().version()).pid);
+    import { Host } from "agentkernel";
+    console.log((await new Host().version()).pid);
   `;
   try {
-    const here = new Client({ stateDir });
+    const client = new Client({ stateDir });
+    const here = new Host({ client });
     const answers = await Promise.all([
       ...[1, 2, 3].map(() => node(source, environment)),
       ...[1, 2, 3].map(async () => String((await here.version()).pid)),
     ]);
     const pids = new Set(answers.map((answer) => answer.trim()));
     expect(pids.size).toBe(1);
-    here.close();
+    client.close();
   } finally {
     execFileSync(program, ["daemon", "stop"], { env: { ...process.env, ...environment } });
   }
-  expect(
-    (await rejection(new Client({ stateDir, start: false }).version())) as Error,
-  ).toMatchObject({
+  expect((await rejection(version({ stateDir, start: false }))) as Error).toMatchObject({
     code: "daemon_unavailable",
     hint: expect.stringContaining("agentkernel daemon"),
   });
@@ -75,7 +84,7 @@ test("a call after the daemon was ended and started again just works", async () 
   const environment = { ...process.env, AGENTKERNEL_STATE_DIR: stateDir };
   const client = new Client({ stateDir });
   try {
-    const first = await client.version();
+    const first = await new Host({ client }).version();
     for (let round = 0; round < 3; round++) {
       execFileSync(program, ["daemon", "restart"], { env: environment, stdio: "ignore" });
       // One that is not repeated once it may have been heard, and one that is.
@@ -83,7 +92,7 @@ test("a call after the daemon was ended and started again just works", async () 
       expect(await rejection(start)).toBeInstanceOf(NotFoundError);
       expect(await Sandbox.list({ client })).toEqual([]);
     }
-    expect((await client.version()).pid).not.toBe(first.pid);
+    expect((await new Host({ client }).version()).pid).not.toBe(first.pid);
   } finally {
     execFileSync(program, ["daemon", "stop"], { env: environment });
   }
@@ -91,7 +100,7 @@ test("a call after the daemon was ended and started again just works", async () 
 
 test("without a program there is a hint", async () => {
   process.env["AGENTKERNEL_BIN"] = "/no/such/agentkernel";
-  const error = await rejection(new Client({ stateDir: path.join(place, "none") }).version());
+  const error = await rejection(version({ stateDir: path.join(place, "none") }));
   expect(error).toBeInstanceOf(DaemonError);
   expect(error).toMatchObject({
     message: expect.stringContaining("/no/such/agentkernel"),
@@ -105,29 +114,27 @@ test("a program that is no daemon is told of, with its log", async () => {
   writeFileSync(wrong, "#!/bin/sh\necho what >&2\nexit 3\n");
   chmodSync(wrong, 0o755);
   process.env["AGENTKERNEL_BIN"] = wrong;
-  const error = await rejection(
-    new Client({ stateDir: path.join(place, "wrong-state") }).version(),
-  );
+  const error = await rejection(version({ stateDir: path.join(place, "wrong-state") }));
   expect(error).toBeInstanceOf(DaemonError);
   expect(error).toMatchObject({ hint: expect.stringContaining("daemon.log") });
 });
 
 test("a state directory that can't be made is told of", async () => {
   writeFileSync(path.join(place, "file"), "");
-  const error = await rejection(new Client({ stateDir: path.join(place, "file/state") }).version());
+  const error = await rejection(version({ stateDir: path.join(place, "file/state") }));
   expect(error).toMatchObject({ hint: expect.stringContaining("AGENTKERNEL_STATE_DIR") });
   expect(error instanceof HostError || error instanceof DaemonError).toBe(true);
 });
 
 test("a program ends by itself, whatever it left open or half read", async () => {
   const printed = await node(`
-    import { Sandbox, events, runStream } from "agentkernel";
+    import { Host, Sandbox, runStream } from "agentkernel";
     {
       const sandbox = await Sandbox.create();
       await sandbox.files.mkdir("/tmp/w");
       await sandbox.files.write("/tmp/w/big", Buffer.alloc(1 << 22));
       for await (const change of sandbox.files.watch("/tmp/w")) break;
-      for await (const event of events({ after: 0 })) break;
+      for await (const event of new Host().events({ after: 0 })) break;
       for await (const piece of sandbox.files.readStream("/tmp/w/big")) break;
       for await (const chunk of sandbox.stream("echo 1; sleep 1000")) break;
       for await (const chunk of runStream("echo 1; sleep 1000")) break;
@@ -140,6 +147,18 @@ test("a program ends by itself, whatever it left open or half read", async () =>
     console.log("the end");
   `);
   expect(printed).toBe("the end\n");
+});
+
+test("what is aborted is closed at once, also while nobody waits for it", async () => {
+  await using sandbox = await Sandbox.create();
+  const controller = new AbortController();
+  const watch = sandbox.files.watch("/tmp", { signal: controller.signal });
+  const open = (): number => readdirSync("/proc/self/fd").length;
+  await watch.next();
+  const before = open();
+  controller.abort();
+  await eventually(() => open() < before);
+  expect(await rejection(watch.next())).toMatchObject({ name: "AbortError" });
 });
 
 test("nothing stays open behind streams, calls and transfers", async () => {

@@ -66,13 +66,32 @@ test("large files go in pieces, both ways", async () => {
 
 test("an upload that is refused early says why, however much is left of it", async () => {
   await sandbox.files.mkdir("/tmp/directory");
+  let left = 0;
   async function* endless() {
-    for (let index = 0; index < 4096; index++) yield Buffer.alloc(1 << 16);
+    try {
+      for (;;) yield Buffer.alloc(1 << 16);
+    } finally {
+      left += 1;
+    }
   }
   for (let round = 0; round < 20; round++) {
     const error = await rejection(sandbox.files.write("/tmp/directory", endless()));
     expect(error).toBeInstanceOf(GuestIsADirectoryError);
   }
+  expect(left).toBe(20);
+});
+
+test("an upload is ended by its signal, also while its source hangs", async () => {
+  async function* hanging() {
+    yield Buffer.alloc(1 << 16);
+    await new Promise(() => undefined);
+  }
+  const { files } = sandbox;
+  const signal = AbortSignal.timeout(100);
+  expect(await rejection(files.write("/tmp/hung", hanging(), { signal }))).toMatchObject({
+    name: "TimeoutError",
+  });
+  expect(await files.exists("/tmp/hung")).toBe(false);
 });
 
 test("an upload whose source fails leaves nothing behind", async () => {

@@ -6,7 +6,7 @@ import * as net from "node:net";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { Client, DaemonError, run, runStream, Sandbox, StateError } from "../src/index.ts";
+import { Client, DaemonError, Host, run, runStream, Sandbox, StateError } from "../src/index.ts";
 import { rejection } from "./waiting.ts";
 
 let place: string;
@@ -18,6 +18,8 @@ afterAll(() => {
   for (const server of servers) server.close();
   rmSync(place, { recursive: true });
 });
+
+const version = (client: Client) => new Host({ client }).version();
 
 /** A server that does `behave` with each connection, and a client of it. */
 async function raw(
@@ -62,7 +64,7 @@ test.each([
 test("a problem is its error wherever it comes from", async () => {
   const body = '{"code":"state_unavailable","detail":"disk","retryable":true}';
   const client = await answering(head(503, body.length, "application/problem+json") + body);
-  expect(await rejection(client.version())).toBeInstanceOf(StateError);
+  expect(await rejection(version(client))).toBeInstanceOf(StateError);
   expect(await rejection(runStream("true", { client }).wait())).toBeInstanceOf(StateError);
 });
 
@@ -80,6 +82,25 @@ test("a transfer that breaks off is an error, and what came was given", async ()
   const pieces = sandbox.files.readStream("/x");
   expect((await pieces.next()).value?.toString()).toBe("abc");
   expect(await rejection(pieces.next())).toBeInstanceOf(DaemonError);
+});
+
+test("an answer before the end of an upload counts, also while its source hangs", async () => {
+  const body = '{"id":"some","state":"running"}';
+  const problem = '{"code":"disk_full","detail":"no room","retryable":false}';
+  const client = await raw((socket) => {
+    socket.on("data", (data) => {
+      if (data.includes("PUT ")) socket.write(head(507, problem.length) + problem);
+      else if (data.includes("GET ")) socket.write(head(200, body.length) + body);
+    });
+  });
+  async function* hanging() {
+    yield Buffer.alloc(1 << 16);
+    await new Promise(() => undefined);
+  }
+  const sandbox = await Sandbox.connect("some", { client });
+  expect(await rejection(sandbox.files.write("/x", hanging()))).toMatchObject({
+    code: "disk_full",
+  });
 });
 
 test("what was read and not answered is not repeated", async () => {
@@ -129,7 +150,7 @@ test("a token goes to an address with a port, and nowhere else", async () => {
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as net.AddressInfo;
   const client = new Client({ url: `http://127.0.0.1:${port}`, token: "ak_secret", owner: "a:b" });
-  await client.version();
+  await version(client);
   expect(seen[0]).toMatchObject({
     authorization: "Bearer ak_secret",
     host: `127.0.0.1:${port}`,
@@ -137,7 +158,7 @@ test("a token goes to an address with a port, and nowhere else", async () => {
   });
   // Toolchains of this machine mean nothing there.
   expect(client.local).toBe(false);
-  await new Client({ url: `http://127.0.0.1:${port}` }).version();
+  await version(new Client({ url: `http://127.0.0.1:${port}` }));
   expect(seen[1]?.authorization).toBeUndefined();
   client.close();
 });
@@ -147,7 +168,7 @@ test("nobody at an address is told of", async () => {
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as net.AddressInfo;
   await new Promise((done) => server.close(done));
-  const error = await rejection(new Client({ url: `http://127.0.0.1:${port}` }).version());
+  const error = await rejection(version(new Client({ url: `http://127.0.0.1:${port}` })));
   expect(error).toBeInstanceOf(DaemonError);
   expect(error).toMatchObject({ hint: expect.stringContaining("--listen") });
 });

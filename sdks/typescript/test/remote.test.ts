@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import * as path from "node:path";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { type AgentKernelError, Client, DaemonError, run, Sandbox } from "../src/index.ts";
+import { type AgentKernelError, Client, DaemonError, Host, run, Sandbox } from "../src/index.ts";
 import { rejection } from "./waiting.ts";
 
 const program = inject("program");
@@ -75,7 +75,7 @@ describe.skipIf(!listens).each(["http", "https"])("over %s", (scheme) => {
   test("without the token there is nothing, and it is said", async () => {
     for (const wrong of [{ url }, { url, token: "ak_wrong" }]) {
       using stranger = new Client({ ...wrong, ...(ca && { ca }) });
-      const error = (await rejection(stranger.version())) as AgentKernelError;
+      const error = (await rejection(new Host({ client: stranger }).version())) as AgentKernelError;
       expect(error.code).toBe("unauthenticated");
       expect((await rejection(run("true", { client: stranger }))) as Error).toMatchObject({
         code: "unauthenticated",
@@ -85,7 +85,7 @@ describe.skipIf(!listens).each(["http", "https"])("over %s", (scheme) => {
 
   test.skipIf(scheme === "http")("a certificate that nobody vouches for is refused", async () => {
     using trusting = new Client({ url, token });
-    const error = await rejection(trusting.version());
+    const error = await rejection(new Host({ client: trusting }).version());
     expect(error).toBeInstanceOf(DaemonError);
     expect(error).toMatchObject({ hint: expect.stringContaining("AGENTKERNEL_CA") });
   });

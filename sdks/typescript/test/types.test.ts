@@ -1,7 +1,7 @@
 /** What the compiler holds: the words of this package are those of the API. */
 
 import { expect, test } from "vitest";
-import type { CreateOptions, SandboxSpec } from "../src/index.ts";
+import type { CreateOptions, SandboxSpec, UpdateOptions } from "../src/index.ts";
 import * as door from "../src/index.ts";
 import type { InOurWords, Schemas } from "../src/wire.ts";
 
@@ -15,10 +15,11 @@ type Ours = Omit<CreateOptions, "kept" | "idempotencyKey" | "client" | "signal">
 // A field that the API gets or loses makes one of these lines fail to compile.
 const spec: Same<Required<SandboxSpec>, Required<InOurWords<Spec>>> = true;
 const made: Same<Required<Ours>, Required<InOurWords<New>>> = true;
+const updated: Same<keyof UpdateOptions, keyof InOurWords<Schemas["SandboxUpdate"]>> = true;
 const codes: Same<Exclude<Schemas["Problem"]["code"], door.ErrorCode>, never> = true;
 
 test("options and codes are those of the OpenAPI file", () => {
-  expect([spec, made, codes]).toEqual([true, true, true]);
+  expect([spec, made, updated, codes]).toEqual([true, true, true, true]);
 });
 
 test("the public door has these names, and no others", () => {
@@ -30,11 +31,12 @@ test("the public door has these names, and no others", () => {
     "CommandStream",
     "ERROR_TYPES",
     "Files",
+    "Host",
     "Job",
     "Jobs",
     "Sandbox",
-    "events",
     "run",
+    "runBatch",
     "runStream",
   ]);
 });
