@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
     from agentkernel.client._async.runs import run as arun
     from agentkernel.client._async.sandbox import AsyncSandbox
+    from agentkernel.client._async.transport import AsyncTransport
     from agentkernel.client._sync.runs import run
     from agentkernel.client._sync.sandbox import Sandbox
+    from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
+    from agentkernel.client._sync.transport import Transport
     from agentkernel.client.results import CommandResult
     from agentkernel.errors import AgentKernelError
     from agentkernel.guest.processes import ExitStatus, ProcessOptions
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentKernelError": "agentkernel.errors",
     "AsyncSandbox": "agentkernel.client._async.sandbox",
+    "AsyncTransport": "agentkernel.client._async.transport",
     "CommandResult": "agentkernel.client.results",
     "ExecResult": "agentkernel.kernel.commands",
     "ExitStatus": "agentkernel.guest.processes",
@@ -37,13 +41,18 @@ _HOMES = {
     "Runs": "agentkernel.kernel.runs",
     "Sandbox": "agentkernel.client._sync.sandbox",
     "SandboxSpec": "agentkernel.kernel.spec",
+    "Transport": "agentkernel.client._sync.transport",
     "arun": "agentkernel.client._async.runs:run",
+    "create_token": "agentkernel.client._sync.tokens",
+    "list_tokens": "agentkernel.client._sync.tokens",
+    "revoke_token": "agentkernel.client._sync.tokens",
     "run": "agentkernel.client._sync.runs",
 }
 
 __all__ = [
     "AgentKernelError",
     "AsyncSandbox",
+    "AsyncTransport",
     "CommandResult",
     "ExecResult",
     "ExitStatus",
@@ -53,7 +62,11 @@ __all__ = [
     "Runs",
     "Sandbox",
     "SandboxSpec",
+    "Transport",
     "arun",
+    "create_token",
+    "list_tokens",
+    "revoke_token",
     "run",
 ]
 

@@ -139,3 +139,25 @@ def test_a_reader_that_goes_away_is_no_traceback(daemon_dir: Path, words: list[s
     )
     os.close(write)
     assert b"Traceback" not in done.stderr
+
+
+def test_everybodys_sandboxes_are_found_by_id(cli: Cli, ask: Json, daemon_dir: Path) -> None:
+    """Those of a program that acts for somebody else, as MCP does, are not in one's own list."""
+    from agentkernel.client._sync.transport import Transport
+
+    transport = Transport(str(daemon_dir))
+    made = transport.call(
+        "POST", "/v1/sandboxes", json={"name": "theirs", "ephemeral": True},
+        headers={"Agentkernel-Owner": "mcp:claude"},
+    )  # fmt: skip
+    transport.close()
+    assert "theirs" not in cli("sandbox", "list").stdout.decode()
+    table = cli("sandbox", "list", "--all").stdout.decode()
+    assert "OWNER" in table and made["id"] in table and "mcp:claude" in table
+    listed = ask("sandbox", "list", "--owner", "mcp:claude")["sandboxes"]
+    assert [entry["id"] for entry in listed] == [made["id"]]
+    assert cli("sandbox", "info", "theirs").returncode == 125, "a name is one's own"
+    assert ask("sandbox", "info", made["id"])["owner"] == "mcp:claude"
+    assert cli("exec", made["id"], "--", "echo", "hi").stdout == b"hi\n"
+    assert cli("sandbox", "remove", made["id"]).returncode == 0
+    assert made["id"] not in cli("sandbox", "list", "--all").stdout.decode()

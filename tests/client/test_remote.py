@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentkernel import AsyncSandbox, Sandbox
-from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
-from agentkernel.client._sync.transport import Transport
+from agentkernel import AsyncSandbox, Sandbox, Transport, create_token, list_tokens, revoke_token
 from agentkernel.errors import (
     DaemonError,
     InvalidInputError,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,14 +12,24 @@ import msgspec
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
+from agentkernel.audit.trail import Trail
 from agentkernel.backends.local.idmaps import guest_uid
 from agentkernel.cli import values as cli_values
 from agentkernel.cli.fields import spec_fields
+from agentkernel.client.remote import Remote
+from agentkernel.config.addresses import check_address, check_host, check_origin
+from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec, expand
+from agentkernel.kernel.store import Store, TokenRecord
+from agentkernel.kernel.tokens import Tokens
 from agentkernel.security.capabilities import capability_set
 from agentkernel.security.seccomp.profile import parse_json
 from agentkernel.server import bodies as http
 from agentkernel.server import problems
+from agentkernel.server.app import Service
+from agentkernel.server.bounds import Bounds
+from agentkernel.server.door import NetworkEntrance
+from agentkernel.server.tracing import traceparent_of
 
 from .making import bodies, leaves, texts, words
 from .target import Target
@@ -191,7 +203,70 @@ def _could_be_an_argument(text: str) -> bool:
         return False
 
 
+def _service() -> Service:
+    """All that an entrance asks for: bounds, and a daemon with one token."""
+    record = TokenRecord(
+        id="a" * 20, name="a", owner="token:a", scopes=["read"],
+        sha256=hashlib.sha256(b"0" * 64).hexdigest(), created_at=0, last_used_at=9e9,
+    )  # fmt: skip
+    tokens = Tokens(cast(Store, None), cast(Trail, None))
+    tokens._records = {record.id: record}
+    return Service(cast(Kernel, SimpleNamespace(tokens=tokens)), bounds=Bounds(failure_burst=10**9))
+
+
+def knock(given: tuple[list[tuple[bytes, bytes]], list[str]]) -> None:
+    """Whoever is let in over a network showed the token, by our name, from nowhere or our page."""
+    headers, protocols = given
+    scope = {"type": "websocket", "headers": headers, "subprotocols": protocols,
+             "client": ("192.0.2.1", 1), "path": "/"}  # fmt: skip
+    entrance = NetworkEntrance(_service(), {"localhost:1"}, ["https://page"])
+    traceparent_of(headers)
+    page = entrance.place(scope)
+    caller = entrance.admit(scope)
+    told = dict(headers)
+    assert caller.token == "a" * 20 and told[b"host"].lower() == b"localhost:1"
+    assert page == told.get(b"origin") and page in (None, b"https://page")
+    assert b"agentkernel-owner" not in told
+
+
+_TOKEN = f"ak_{'a' * 20}_{'0' * 64}"
+_values = {
+    b"host": [b"localhost:1", b"LOCALHOST:1", b"localhost", b"[", b"a:b:c", b"\xff", b""],
+    b"origin": [b"https://page", b"null", b"https://page/", b"\xff"],
+    b"authorization": [f"Bearer {_TOKEN}".encode(), b"Bearer", b"bearer  x", b"\xff \xff", b""],
+    b"agentkernel-owner": [b"local", b""],
+    b"traceparent": [b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01", b"\xff", b"0" * 60],
+}
+_headers = st.lists(
+    st.sampled_from(sorted(_values)).flatmap(
+        lambda name: st.tuples(
+            st.just(name), st.one_of(st.sampled_from(_values[name]), st.binary(max_size=30))
+        )
+    ),
+    max_size=6,
+)
+_protocols = st.lists(st.sampled_from([f"bearer.{_TOKEN}", "bearer.", "agentkernel.v1", ""]))
+
+
+def read_address(text: str) -> None:
+    """An address of a daemon, as the environment and files have it."""
+    for check in (check_address, check_host, check_origin):
+        with contextlib.suppress(ValueError):
+            assert check(check(text)) == check(text)
+    Remote(text)
+
+
 TARGETS = [
+    Target("door", st.tuples(_headers, _protocols), knock),
+    Target(
+        "addresses",
+        st.one_of(
+            words,
+            st.from_regex(r"\A(https?://|unix:)?[][a-z0-9.:@/?#%-]{0,20}\Z"),
+            st.sampled_from(["http://[::1", "http://h:99999", "https://a:b@c", "unix:\0", "a:²"]),
+        ).filter(_could_be_an_argument),
+        read_address,
+    ),
     Target(
         "bodies",
         st.tuples(st.sampled_from(_KINDS), texts(bodies({**_spec, **_command, **_others}, leaves))),

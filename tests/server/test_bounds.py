@@ -13,15 +13,35 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from websockets.asyncio.client import ClientConnection, unix_connect
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
 
+from agentkernel.errors import UnauthenticatedError
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.store import TokenRecord
 from agentkernel.server.app import Service
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.daemon import HttpServer
+from agentkernel.server.network import Network
+from agentkernel.server.protocols import hung_up
 
 DEADLINE_S = 20.0
 SHORT = 0.2
+
+
+class OneToken:
+    """Knows one token, which never ends."""
+
+    def check(self, text: str) -> TokenRecord:
+        if text != "right":
+            raise UnauthenticatedError("wrong")
+        return TokenRecord(
+            id="a" * 20, name="a", owner="token:a", scopes=["read", "exec"], sha256="0" * 64,
+            created_at=0,
+        )  # fmt: skip
+
+    async def over(self, id: str) -> UnauthenticatedError:
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 class SlowKernel:
@@ -33,6 +53,7 @@ class SlowKernel:
         self.making = asyncio.Event()
         self.gave_up = asyncio.Event()
         self.size = 0
+        self.tokens = OneToken()
 
     async def create(self, *arguments: Any, progress: Callable[[str], None], **rest: Any) -> None:
         await asyncio.to_thread(progress, "making it")
@@ -72,16 +93,42 @@ class Server:
         listener.bind(self.path)
         listener.listen()
         listener.setblocking(False)
-        self._server = HttpServer(self.service, listener)
-        await self._server.start()
+        network = socket.create_server(("127.0.0.1", 0))
+        network.setblocking(False)
+        # Inherited: what is not read is soon more than the kernel takes.
+        network.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        self.port = network.getsockname()[1]
+        hosts = frozenset({f"localhost:{self.port}"})
+        door = Network(network, f"http://localhost:{self.port}", hosts, (), None)
+        self._servers = [
+            HttpServer(self.service, listener), HttpServer(self.service, network, door)
+        ]  # fmt: skip
+        for server in self._servers:
+            await server.start()
         return self
 
     async def __aexit__(self, *reason: object) -> None:
         self.service.stopping.set()
-        await self._server.stop()
+        for server in self._servers:
+            await server.stop()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_unix_connection(self.path)
+
+    async def call(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Somebody comes over the network, who takes little at a time."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self.port))
+        return await asyncio.open_connection(sock=connection)
+
+    def called(self) -> bytes:
+        return b"host: localhost:%d\r\nauthorization: Bearer right\r\n" % self.port
+
+    def far_stream(self, path: str) -> Any:
+        headers = {"Authorization": "Bearer right"}
+        return connect(f"ws://localhost:{self.port}{path}", additional_headers=headers)
 
     def stream(self, path: str) -> Any:
         return unix_connect(self.path, f"ws://localhost{path}", compression=None)
@@ -218,3 +265,78 @@ async def test_who_goes_away_ends_the_making_of_a_sandbox(
         assert not server.kernel.gave_up.is_set()
         connection.transport.abort() if how == "abort" else await connection.close()
         await server.kernel.gave_up.wait()
+
+
+async def test_streams_over_a_network_leave_room(serve: Callable[..., Any]) -> None:
+    server = await serve(max_streams=3, max_network_streams=1)
+    async with server.far_stream("/v1/run/stream"):
+        async with server.far_stream("/v1/run/stream") as second:
+            error = await event(second)
+        assert (error["event"], error["code"]) == ("error", "resource_exhausted")
+        async with server.stream("/v1/run/stream") as near:
+            await near.send(json.dumps({"command": {"argv": ["true"]}}))
+            assert await event(near) == {"event": "progress", "text": "making it"}
+
+
+async def test_connections_over_a_network_leave_room(serve: Callable[..., Any]) -> None:
+    server = await serve(max_network_connections=1)
+    ask = b"GET /v1/version HTTP/1.1\r\n"
+    first = await server.call()
+    first[1].write(ask + server.called() + b"\r\n")
+    assert b"200 OK" in await first[0].readuntil(b"\r\n\r\n")
+    reader, writer = await server.call()
+    async with asyncio.timeout(DEADLINE_S):
+        with contextlib.suppress(ConnectionError):
+            writer.write(ask + server.called() + b"\r\n")
+            assert await reader.read() == b"", "one too many"
+    near = await server.connect()
+    near[1].write(ask + b"host: a\r\n\r\n")
+    assert b"200 OK" in await near[0].readuntil(b"\r\n\r\n")
+    for open_one in (first[1], writer, near[1]):
+        open_one.close()
+
+
+@pytest.mark.parametrize("door", ["socket", "network"])
+async def test_answers_that_nobody_reads_are_cut_off(serve: Callable[..., Any], door: str) -> None:
+    server = await serve(unread_seconds=SHORT, token_burst=10**6)
+    near = door == "socket"
+    reader, writer = await (server.connect() if near else server.call())
+    head = b"host: a\r\n" if near else server.called()
+    writer.write((b"GET /v1/version HTTP/1.1\r\n" + head + b"\r\n") * 5_000)
+    writer.transport.pause_reading()
+    async with asyncio.timeout(DEADLINE_S):
+        while not hung_up(writer.transport):  # noqa: ASYNC110 (nobody tells who does not read)
+            await asyncio.sleep(0.02)
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("door", ["socket", "network"])
+async def test_the_rest_of_a_refused_body_is_not_waited_for(
+    serve: Callable[..., Any], door: str
+) -> None:
+    server = await serve(last_words_seconds=SHORT)
+    near = door == "socket"
+    reader, writer = await (server.connect() if near else server.call())
+    head = b"host: a\r\n" if near else server.called()
+    writer.write(b"POST /v1/run HTTP/1.1\r\n" + head + b"content-length: 99999999\r\n\r\n{")
+    status, problem = await answer(reader)  # to the end of the connection
+    assert (status, problem["code"]) == (413, "invalid_input")
+    async with asyncio.timeout(DEADLINE_S):
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+    writer.close()
+
+
+async def test_control_the_next_request_follows_a_body_that_was_read(
+    serve: Callable[..., Any],
+) -> None:
+    server = await serve()
+    reader, writer = await server.connect()
+    for _ in range(2):
+        writer.write(b"POST /v1/run HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n[]")
+        assert b" 400 " in await reader.readuntil(b"\r\n\r\n")
+        await reader.readuntil(b"}}")
+    writer.close()

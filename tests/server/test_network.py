@@ -211,6 +211,17 @@ def test_failures_do_not_hold_up_who_has_a_token(caller: Caller) -> None:
     assert caller.request("GET", "/v1/version")[0] == 200
 
 
+def test_who_vanishes_ends_what_they_began(caller: Caller) -> None:
+    """Over a network nobody tells while nothing is read: the end of a connection is looked for."""
+    stream = caller.stream("/v1/run/stream", {"command": {"argv": ["sleep", "60"], "stdin": True}})
+    stream.event("started")
+    for _ in range(3):
+        stream.send(b"x" * 65536)
+    stream.vanish()
+    everybody = "/v1/sandboxes?owner=*"
+    eventually(lambda: not caller.daemon.request("GET", everybody)[1]["sandboxes"])
+
+
 # -- where, and with which key ----------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,14 @@ from .daemon_process import eventually
 from .network_process import Caller, NetworkDaemon
 
 FORM = re.compile(r"ak_[a-z0-9]{20}_[0-9a-f]{64}")
+
+
+def audit_lines(daemon: NetworkDaemon) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for path in sorted((daemon.state_dir / "audit").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash(network_daemon: NetworkDaemon) -> None:
@@ -37,11 +46,7 @@ def test_what_is_done_to_tokens_is_in_the_audit_log(network_daemon: NetworkDaemo
     body = {"name": "seen", "scopes": ["read"], "expires_seconds": 60, "owner": "token:else"}
     _, made = network_daemon.request("POST", "/v1/tokens", body)
     network_daemon.request("DELETE", f"/v1/tokens/{made['id']}")
-    lines = [
-        json.loads(line)
-        for path in sorted((network_daemon.state_dir / "audit").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
+    lines = audit_lines(network_daemon)
     created = [line for line in lines if line["action"] == "token.create"][-2:]
     assert created[0]["args"] == {
         "name": "seen", "scopes": "read", "expires_seconds": 60, "acts_as": "token:else",
@@ -217,6 +222,27 @@ def test_revoking_ends_what_a_token_holds_open(network_daemon: NetworkDaemon) ->
     kept.request("DELETE", f"/v1/sandboxes/{mine['id']}")
     for connection in (events, others):
         connection.close()
+
+
+def test_revoking_ends_an_upload(network_daemon: NetworkDaemon) -> None:
+    caller = network_daemon.caller("sender")
+    _, made = caller.request("POST", "/v1/sandboxes", {"ephemeral": True})
+    with caller.raw() as connection:
+        head = (
+            f"PUT /v1/sandboxes/{made['id']}/files?path=/tmp/x HTTP/1.1\r\nHost: {caller.host}\r\n"
+            f"Authorization: Bearer {caller.token}\r\nContent-Length: 1000000\r\n\r\n"
+        )
+        connection.sendall(head.encode() + b"x" * 1000)
+        eventually(lambda: any(line["action"] == "file.write" and line.get("sandbox") == made["id"]
+                               for line in audit_lines(network_daemon)))  # fmt: skip
+        network_daemon.request("DELETE", "/v1/tokens/sender")
+        told = b""
+        while data := connection.recv(4096):
+            told += data
+    assert b" 401 " in told.split(b"\r\n")[0] and b"was revoked" in told
+    _, listed = network_daemon.request("GET", f"/v1/sandboxes/{made['id']}/list?path=/tmp")
+    assert listed["entries"] == [], "part of a file is no file"
+    network_daemon.request("DELETE", f"/v1/sandboxes/{made['id']}")
 
 
 def test_an_expiring_token_ends_what_it_holds_open(network_daemon: NetworkDaemon) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import math
 import os
 import re
 import time
@@ -63,6 +64,7 @@ class Tokens:
         self._records: dict[str, TokenRecord] = {}
         self._revoked: dict[str, asyncio.Event] = {}
         self._marks: set[asyncio.Task[None]] = set()
+        self._creating = asyncio.Lock()
 
     async def load(self) -> None:
         self._records = {record.id: record for record in await self._store.tokens()}
@@ -96,33 +98,40 @@ class Tokens:
             raise InvalidInputError("a token without any scope is of no use")
         if expires_seconds is not None and not 0 < expires_seconds <= _MOST_SECONDS:
             raise InvalidInputError("a token expires after more than 0 s")
-        now = self._clock()
-        live = [record for record in self._records.values() if self._over(record, now) is None]
-        if any(record.name == name for record in live):
-            raise ConflictError(
-                f"there is a token named {name} already",
-                hint="choose another name and give it the same owner, or revoke that one first",
+        async with self._creating:  # two at once would both find the name free
+            now = self._clock()
+            live = [record for record in self._records.values() if self._over(record, now) is None]
+            if any(record.name == name for record in live):
+                raise ConflictError(
+                    f"there is a token named {name} already",
+                    hint="choose another name and give it the same owner, or revoke that one first",
+                )
+            if len(live) >= MAX_TOKENS:
+                raise ResourceExhaustedError(
+                    f"{len(live)} tokens are valid, which is the most there may be",
+                    hint="revoke some",
+                )
+            id, secret = new_id(), os.urandom(32).hex()
+            self.trail.found(None, None)
+            forgotten = now - _KEPT_SECONDS
+            record = await self._store.insert_token(
+                TokenRecord(
+                    id=id,
+                    name=name,
+                    owner=owner,
+                    scopes=[scope for scope in SCOPES if scope in scopes],
+                    sha256=_digest(secret),
+                    created_at=now,
+                    expires_at=None if expires_seconds is None else now + expires_seconds,
+                ),
+                forget_before=forgotten,
             )
-        if len(live) >= MAX_TOKENS:
-            raise ResourceExhaustedError(
-                f"{len(live)} tokens are valid, which is the most there may be", hint="revoke some"
-            )
-        id, secret = new_id(), os.urandom(32).hex()
-        self.trail.found(None, None)
-        record = await self._store.insert_token(
-            TokenRecord(
-                id=id,
-                name=name,
-                owner=owner,
-                scopes=[scope for scope in SCOPES if scope in scopes],
-                sha256=_digest(secret),
-                created_at=now,
-                expires_at=None if expires_seconds is None else now + expires_seconds,
-            ),
-            forget_before=now - _KEPT_SECONDS,
-        )
-        await self.load()
-        return NewToken(record, f"ak_{id}_{secret}")
+            # Not read anew: what is revoked meanwhile is known here before it is on disk.
+            self._records = {
+                known.id: known for known in self._records.values() if _ended(known) >= forgotten
+            }
+            self._records[id] = record
+            return NewToken(record, f"ak_{id}_{secret}")
 
     @audited("token.revoke", "token")
     async def revoke(self, id: str) -> TokenRecord:
@@ -198,6 +207,12 @@ class Tokens:
             if record.name == id and self._over(record, now) is None:
                 return record
         raise NotFoundError(f"no valid token {id}", hint="list the tokens there are")
+
+
+def _ended(record: TokenRecord) -> float:
+    return min(
+        math.inf if moment is None else moment for moment in (record.revoked_at, record.expires_at)
+    )
 
 
 def _digest(secret: str) -> str:

@@ -34,6 +34,8 @@ class Bounds:
     # A whole file or tree, in or out.
     transfer_seconds: float = 3600.0
     keep_alive_seconds: int = 75
+    # How long an answer may wait for a client that does not read; a WebSocket may for ever.
+    unread_seconds: float = 300.0
     heartbeat_seconds: float = 15.0
     # How long a client that does not read may hold up the last words.
     last_words_seconds: float = 2.0

@@ -8,6 +8,7 @@ request comes from.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
 from collections.abc import Collection
@@ -192,12 +193,41 @@ class Door:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Counted, and timed for who wants to know."""
         metrics, spans = self._service.metrics, self._service.spans
+        app = self._app if scope["state"]["caller"].token is None else self._while_valid
         if spans is None:
-            await metrics.watch(self._app, self._templates, scope, receive, send)
+            await metrics.watch(app, self._templates, scope, receive, send)
             return
         with spans.request(scope):
-            await metrics.watch(self._app, self._templates, scope, receive, send)
+            await metrics.watch(app, self._templates, scope, receive, send)
             scope["state"]["template"] = self._templates.get(scope.get("endpoint"))
+
+    async def _while_valid(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves as long as the token is valid. What waits for long hears of its end by itself
+        (`Service.over`) and has a moment for its last words; anything else is cut off."""
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        task = asyncio.ensure_future(self._app(scope, receive, sending))
+        over = asyncio.ensure_future(
+            self._service.kernel.tokens.over(scope["state"]["caller"].token)
+        )
+        try:
+            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await asyncio.wait((task,), timeout=2 * self._service.bounds.last_words_seconds)
+            if task.done():
+                task.result()
+            elif not begun:
+                await refuse(over.result(), scope, receive, sending)
+        finally:
+            over.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
 
     def _note(self, error: AgentKernelError, scope: Scope) -> None:
         """Who was not let in is counted, and in the audit log, but can't fill it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import select
@@ -59,6 +60,16 @@ def _is_local(connection: socket.socket) -> bool:
     return connection.family == socket.AF_UNIX
 
 
+def cut(transport: asyncio.Transport) -> None:
+    """Ends a connection whose other end does not read. The kernel would go on trying for minutes to
+    deliver what it has taken."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and not _is_local(connection):
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
 class HttpProtocol(HttpToolsProtocol):
     """A connection whose headers are bounded in size and time; on the socket one of our own uid."""
 
@@ -74,6 +85,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._refused = False
         self._unsent: int | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._counted = 0
         super().connection_made(transport)
         connection = transport.get_extra_info("socket")
@@ -95,6 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_done()
+        self._reads_again()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -198,6 +211,23 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.write_eof()
         self._deadline = self.loop.call_later(self._bounds.last_words_seconds, self.transport.abort)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._bounds.unread_seconds, cut, self.transport)
+
+    def resume_writing(self) -> None:
+        self._reads_again()
+        super().resume_writing()
+
+    def _reads_again(self) -> None:
+        if self._stalled:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def handle_websocket_upgrade(self) -> None:
+        self._reads_again()  # a stream may wait for its reader as long as it likes
+        super().handle_websocket_upgrade()
+
     def timeout_keep_alive_handler(self) -> None:
         """An answer that is not being read does not keep a connection for ever."""
         left = self.transport.get_write_buffer_size()
@@ -207,7 +237,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
         elif left:
-            self.transport.abort()
+            cut(self.transport)
         else:
             super().timeout_keep_alive_handler()
 
@@ -230,7 +260,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Nobody serves this connection any more. One that does not read our last words is cut."""
         super().on_task_complete(task)
         if not self.disconnected:
-            self._cut = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+            self._cut = self.loop.call_later(CLOSE_SECONDS, cut, self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._cut is not None:
@@ -259,6 +289,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         """Whoever asks and does not read the answers makes us keep them."""
         if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
-            self.transport.abort()
+            cut(self.transport)
             return
         super().handle_ping()
