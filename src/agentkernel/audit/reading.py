@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel.audit.entries import MAX_LINE_BYTES, Entry, decode_line
-from agentkernel.audit.files import log_files, read_lines, unreadable
+from agentkernel.audit.files import first_seq, log_files, read_lines, unreadable
 
 
 class Line(NamedTuple):
@@ -61,6 +61,36 @@ def newest(
         if since is not None and lines and lines[0].entry.time < since:
             break
     return found[::-1], position
+
+
+def lines_after(directory: Path, seq: int | None, most: int) -> list[Line]:
+    """Lines with a number above `seq`, the oldest of them first; None: the newest there are."""
+    if seq is None:
+        found: list[Line] = []
+        for path in reversed(log_files(directory)):
+            found = _file(path)[0] + found
+            if len(found) >= most:
+                break
+        return found[-most:]
+    files = log_files(directory)
+    # A file that begins behind `seq` is preceded by one that may end behind it.
+    behind = [path for path in files if first_seq(path.name) > seq]
+    lines: list[Line] = []
+    for path in files[max(0, len(files) - len(behind) - 1) :]:
+        lines += [line for line in _file(path)[0] if line.entry.seq > seq]
+        if len(lines) >= most:
+            break
+    return lines[:most]
+
+
+def follow_after(directory: Path, seq: int | None) -> Follower:
+    """Gives what is behind line `seq`, and maybe some before it; None: what comes from now on."""
+    files = log_files(directory)
+    if seq is None:
+        return Follower(directory, Position(files[-1], files[-1].stat().st_size) if files else None)
+    earlier = [path for path in files if first_seq(path.name) <= seq]
+    first = earlier[-1:] or files[:1]
+    return Follower(directory, Position(first[0], 0) if first else None)
 
 
 def _file(path: Path) -> tuple[list[Line], int]:

@@ -22,6 +22,7 @@ from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
+from agentkernel.kernel.updates import SandboxUpdate
 
 # Looking at names and sizes is not logged, as listing sandboxes is not. Every other operation is,
 # also one that is not known here.
@@ -77,6 +78,14 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {"labels": ", ".join(pairs)}
 
 
+def _update(update: SandboxUpdate) -> dict[str, Any]:
+    """What was to change; null, which takes something away, as a word."""
+    given = update.given()
+    labels = {key: value or "" for key, value in (given.pop("labels", None) or {}).items()}
+    shown = {name: "none" if value is None else _plain(value) for name, value in given.items()}
+    return shown | (_labels(labels) if labels else {})
+
+
 def _plain(value: Any) -> Any:
     return redact.text(value) if isinstance(value, str) else value
 
@@ -94,6 +103,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "options": _options,
     "spec": _spec,
     "labels": _labels,
+    "update": _update,
     "stdin": lambda data: {"stdin_bytes": len(data)},
 }
 SHOWN: Final = _FLAT | _FORMS.keys()

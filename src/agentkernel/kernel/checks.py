@@ -67,6 +67,29 @@ async def check_backends(state_dir: Path | None = None, only: str | None = None)
     return checks + await check_others(state_dir, only)
 
 
+def look_for_backends(state_dir: Path) -> list[Check]:
+    """The backends of this version, none of them tried: `works` says nothing."""
+    backends = Backends(state_dir)
+    found = []
+    for name in backend_names():
+        path = None if name == DEFAULT_BACKEND else _find(name)
+        there = name == DEFAULT_BACKEND or path is not None
+        where = "part of agentkernel" if name == DEFAULT_BACKEND else f"found {path}"
+        found.append(
+            Check(
+                backend=name,
+                found=there,
+                works=False,
+                supported=True,
+                tried="looked for the program",
+                detail=where if there else f"{_PROGRAMS[name][0]} is not installed",
+                isolation=backends[name].isolation,
+                features=msgspec.to_builtins(backends[name].features),
+            )
+        )
+    return found
+
+
 async def check_others(state_dir: Path | None = None, only: str | None = None) -> list[Check]:
     """All but the native one. What is not installed is not tried."""
     names = {*backend_names(), *_PROGRAMS} - {DEFAULT_BACKEND}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
@@ -101,13 +101,11 @@ async def run_command(
     if output_bytes is None:
         output_bytes = sandbox.blueprint.limits.output_bytes
     process = start_command(sandbox, argv, options)
-    feeder = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     try:
-        await until_started_or_lost(process)
-        kept, dropped = await _collect(process, output_bytes)
+        async with feeding(process, stdin):
+            await until_started_or_lost(process)
+            kept, dropped = await _collect(process, output_bytes)
     finally:
-        if feeder:
-            feeder.cancel()
         process.release()
     status = judge(sandbox, process.status)
     return ExecResult(
@@ -130,6 +128,17 @@ async def _collect(
             kept[part.channel] += part.data[:room]
             dropped += max(0, len(part.data) - room)
     return kept, dropped
+
+
+@contextlib.asynccontextmanager
+async def feeding(process: GuestProcess, data: bytes) -> AsyncIterator[None]:
+    """In the block the process gets `data` as its stdin, as fast as it takes it."""
+    feeder = asyncio.ensure_future(_feed(process, data)) if data else None
+    try:
+        yield
+    finally:
+        if feeder:
+            feeder.cancel()
 
 
 async def _feed(process: GuestProcess, data: bytes) -> None:

@@ -6,6 +6,7 @@ only with its sandbox: then its row says so, and nothing is invented.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import judge, start_command, until_started
 from agentkernel.kernel.live import Live
-from agentkernel.kernel.store import JobRecord, NewEvent, SandboxRecord, Store
+from agentkernel.kernel.store import JobPage, JobRecord, NewEvent, SandboxRecord, Store
 
 LIST_SECONDS = 10.0
 Find = Callable[[str, str | None], Awaitable[tuple[SandboxRecord, Live]]]
@@ -88,6 +89,35 @@ class Jobs:
         record, live = await self._find(sandbox, owner)
         await self.refresh(live)
         return await self._store.jobs_of(record.id)
+
+    async def find(
+        self,
+        *,
+        owner: str | None = None,
+        sandbox: str | None = None,
+        states: Sequence[str] = (),
+        after: int | None = None,
+        limit: int = 100,
+    ) -> JobPage:
+        """A page of the jobs of all sandboxes. Of those that run it is asked how they are."""
+        id = None if sandbox is None else (await self._find(sandbox, owner))[0].id
+
+        async def page() -> JobPage:
+            return await self._store.find_jobs(
+                owner, sandbox_id=id, states=states, after=after, limit=limit
+            )
+
+        found = await page()
+        running = {job.sandbox_id for job in found.records if job.state == "running"}
+        if not running:
+            return found
+        await asyncio.gather(*(self._refresh_of(id) for id in running))
+        return await page()
+
+    async def _refresh_of(self, sandbox: str) -> None:
+        with contextlib.suppress(NotFoundError):  # removed meanwhile
+            _, live = await self._find(sandbox, None)
+            await self.refresh(live)
 
     async def get(self, id: str, *, owner: str | None = None) -> JobRecord:
         job = await self._store.get_job(id)

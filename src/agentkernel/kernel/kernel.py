@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,32 +31,25 @@ from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
+from agentkernel.kernel.changes import Changes
+from agentkernel.kernel.engines import Engines
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
+from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
-from agentkernel.kernel.store import (
-    EventPage,
-    Idempotency,
-    SandboxPage,
-    SandboxRecord,
-    StateLock,
-    Statistics,
-    Store,
-    event_of,
-)
-from agentkernel.kernel.uses import Uses
+from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
+from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
 
 LOCAL_OWNER = "local"
-AtEnd = Literal["stop", "remove"]
 
 
-class Kernel(Uses):
+class Kernel(Changes, Looks):
     """See the module. `id` in its calls is an id or a name."""
 
     def __init__(
@@ -68,6 +61,7 @@ class Kernel(Uses):
     ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
+        self.engines = Engines(self.state_dir)
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
         self._audit = audit
@@ -327,20 +321,6 @@ class Kernel(Uses):
             self._live.pop(record.id, None)
             faults.point("remove.done")
 
-    @audited("sandbox.extend")
-    async def extend(
-        self, id: str, ttl_seconds: float, *, owner: str | None = None
-    ) -> SandboxRecord:
-        """The time to live begins anew, from now."""
-        if not ttl_seconds > 0:
-            raise InvalidInputError("the ttl must be more than 0 s")
-        record, _ = await self._find(id, owner)
-        record = await self._store.update_sandbox(
-            record.id, ttl_seconds=ttl_seconds, expires_at=time.time() + ttl_seconds
-        )
-        self._reaper.wake()
-        return record
-
     async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
         now = time.time()
         live = self._live[record.id]
@@ -358,31 +338,6 @@ class Kernel(Uses):
         self._reaper.wake()
         return record
 
-    # -- looking --------------------------------------------------------------------------------
-
-    async def get(self, id: str, *, owner: str | None = None) -> SandboxRecord:
-        return await self._store.get_sandbox(id, owner)
-
-    async def list(
-        self,
-        *,
-        owner: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        states: Sequence[str] = (),
-        after: int | None = None,
-        limit: int = 100,
-    ) -> SandboxPage:
-        return await self._store.find_sandboxes(
-            owner, labels=labels, states=states, after=after, limit=limit
-        )
-
-    async def known(self, id: str, *, owner: str | None = None) -> Known:
-        """What holds in it, what enforces that, and what it has used: now, or in its last run."""
-        record, live = await self._find(id, owner)
-        if live.sandbox is None:
-            return Known.of(record)
-        return Known(effective=live.sandbox.effective, usage=await live.sandbox.usage())
-
     @audited("sandbox.probe")
     async def probe(self, id: str, *, owner: str | None = None) -> ProbeResult:
         """What a guest can reach, tried from inside a running sandbox, which stays as it is."""
@@ -391,15 +346,6 @@ class Kernel(Uses):
         _, live = await self._find(id, owner)
         with live.used() as sandbox:
             return await probe_sandbox(sandbox)
-
-    async def events(self, after: int = 0, **filters: Any) -> EventPage:
-        return await self._store.events(after, **filters)
-
-    async def wait_for_events(self, after: int) -> int:
-        return await self._store.wait_for_events(after)
-
-    async def statistics(self) -> Statistics:
-        return await self._store.statistics()
 
     # -- inside ---------------------------------------------------------------------------------
 

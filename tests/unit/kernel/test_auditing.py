@@ -15,8 +15,10 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
+from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.uses import Uses
 from agentkernel.server.app import Service, build_app
@@ -25,19 +27,22 @@ SERVER = Path(inspect.getfile(Service)).parent
 
 # Every other public method has to be audited. Each with the reason why it need not be.
 EXEMPT = {
-    "Kernel.get": "looks at a record",
-    "Kernel.list": "looks at records",
-    "Kernel.known": "looks at what holds and what was used",
+    "Looks.get": "looks at a record",
+    "Looks.list": "looks at records",
+    "Looks.known": "looks at what holds and what was used",
     "Uses.look_at_limits": "tells of limits in events",
-    "Kernel.events": "looks at events",
-    "Kernel.wait_for_events": "looks at events",
-    "Kernel.statistics": "counts",
+    "Looks.events": "looks at events",
+    "Looks.wait_for_events": "looks at events",
+    "Looks.statistics": "counts",
+    "Looks.audit_lines": "looks at the log",
+    "Looks.follow_audit": "looks at the log",
     "Uses.judge": "says how a command ended, whose line is written by exec",
     "Uses.files": "each call of what it gives is audited: AuditedFiles",
     "Kernel.live": "what the reaper looks at",
     "Kernel.tell": "the reaper writes an event",
     "Jobs.list": "looks at records",
     "Jobs.get": "looks at a record",
+    "Jobs.find": "looks at records",
     "Jobs.written": "looks at how much there is",
     "Jobs.outcome": "looks at a record",
     "Jobs.refresh": "brings rows up to date",
@@ -86,7 +91,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Uses, Jobs)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

@@ -13,6 +13,7 @@ from agentkernel.kernel.store import sandboxes
 from agentkernel.kernel.store.records import (
     COLUMNS,
     JOB_CHANGES,
+    JobPage,
     JobRecord,
     check_changes,
     from_row,
@@ -21,6 +22,7 @@ from agentkernel.kernel.store.records import (
 
 _FIELDS = JobRecord.__struct_fields__
 _COLUMNS = COLUMNS[JobRecord]
+_QUALIFIED = ", ".join(f"j.{name}" for name in _FIELDS)
 _INSERT = f"INSERT INTO jobs ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in _FIELDS)})"
 
 
@@ -71,6 +73,37 @@ def of_sandbox(
         [sandbox_id, *states],
     ).fetchall()
     return [from_row(JobRecord, row) for row in rows]
+
+
+def find(
+    connection: sqlite3.Connection,
+    *,
+    owner: str | None,
+    sandbox_id: str | None,
+    states: Collection[str],
+    after: int | None,
+    limit: int,
+) -> JobPage:
+    """Of all sandboxes, in the order of insertion."""
+    where = ["1"]
+    values: list[Any] = []
+    for clause, value in (
+        ("s.owner = ?", owner), ("j.sandbox_id = ?", sandbox_id), ("j.seq > ?", after),
+    ):  # fmt: skip
+        if value is not None:
+            where.append(clause)
+            values.append(value)
+    if states:
+        where.append(f"j.state IN ({', '.join('?' * len(states))})")
+        values += states
+    rows = connection.execute(
+        f"SELECT j.seq, {_QUALIFIED} FROM jobs j CROSS JOIN sandboxes s ON s.id = j.sandbox_id"
+        f" WHERE {' AND '.join(where)} ORDER BY j.seq LIMIT ?",
+        [*values, limit + 1],
+    ).fetchall()
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return JobPage([from_row(JobRecord, row[1:]) for row in rows], rows[-1][0] if more else None)
 
 
 def mark_lost(connection: sqlite3.Connection, sandbox_id: str, now: float) -> list[JobRecord]:

@@ -145,6 +145,13 @@ class SandboxPage(NamedTuple):
     next: int | None
 
 
+class JobPage(NamedTuple):
+    """As a SandboxPage."""
+
+    records: list[JobRecord]
+    next: int | None
+
+
 class EventPage(NamedTuple):
     """Events in order, and where to go on.
 

@@ -31,6 +31,7 @@ from agentkernel.kernel.store.records import (
     Idempotency,
     Inserted,
     JobChanges,
+    JobPage,
     JobRecord,
     NewEvent,
     SandboxChanges,
@@ -264,6 +265,24 @@ class Store:
         """In the order of insertion; none for a sandbox that is not there."""
         chosen = _states(states) or []
         return await self._read(lambda c: job_rows.of_sandbox(c, sandbox_id, chosen))
+
+    async def find_jobs(
+        self,
+        owner: str | None = None,
+        *,
+        sandbox_id: str | None = None,
+        states: Collection[str] = (),
+        after: int | None = None,
+        limit: int = 100,
+    ) -> JobPage:
+        """A page of the jobs of all sandboxes, in the order of insertion."""
+        _check_limit(limit)
+        chosen = _states(states) or []
+        return await self._read(
+            lambda c: job_rows.find(
+                c, owner=owner, sandbox_id=sandbox_id, states=chosen, after=after, limit=limit
+            )
+        )
 
     async def mark_jobs_lost(self, sandbox_id: str) -> list[JobRecord]:
         """Ends what was running, with no status; returns it."""
