@@ -14,10 +14,12 @@ from agentkernel.backends.local.idmaps import guest_uid
 from agentkernel.cli import values as cli_values
 from agentkernel.cli.fields import spec_fields
 from agentkernel.kernel.spec import SandboxSpec, expand
+from agentkernel.kernel.updates import SandboxUpdate
 from agentkernel.security.capabilities import capability_set
 from agentkernel.security.seccomp.profile import parse_json
 from agentkernel.server import bodies as http
 from agentkernel.server import problems
+from agentkernel.server.multipart import MultipartReader, Part
 
 from .making import bodies, leaves, texts, words
 from .target import Target
@@ -73,6 +75,8 @@ _KINDS: tuple[type[Any], ...] = (
     http.Exec,
     http.Run,
     http.RunStream,
+    http.RunBatch,
+    SandboxUpdate,
     http.MakeDirectory,
     http.Move,
     http.Control,
@@ -191,6 +195,14 @@ def _could_be_an_argument(text: str) -> bool:
         return False
 
 
+def read_form(text: bytes) -> None:
+    reader = MultipartReader(b"x")
+    for begin in range(0, len(text), 7):
+        for event in reader.feed(text[begin : begin + 7]):
+            assert event is None or isinstance(event, bytes | Part)
+    reader.finish()
+
+
 TARGETS = [
     Target(
         "bodies",
@@ -207,6 +219,31 @@ TARGETS = [
             ),
         ),
         read_query,
+    ),
+    Target(
+        "forms",
+        st.lists(
+            st.sampled_from(
+                [
+                    b"--x",
+                    b"\r\n",
+                    b"--",
+                    b"\r\n\r\n",
+                    b":",
+                    b";",
+                    b'"',
+                    b"\\",
+                    b"=",
+                    b"name",
+                    b"Content-Disposition: form-data; name=a; filename=",
+                    b"--x--",
+                    b"\xff",
+                ]
+            )
+            | st.binary(max_size=8),
+            max_size=24,
+        ).map(b"".join),
+        read_form,
     ),
     Target(
         "cli-values",

@@ -149,6 +149,33 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Job]
 
 
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """`next` is the `after` of the following page; null: there is none."""
+
+    jobs: list[Job]
+    next: int | None
+
+
+class SandboxUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox has used since it was started, or in its last run; null: nobody knows."""
+
+    state: SandboxState
+    usage: SandboxUsage | None
+
+
+class BatchEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One of both: how a command ended, or why it was not run."""
+
+    result: Result | UnsetType = UNSET
+    error: Problem | UnsetType = UNSET
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """In the order of the commands."""
+
+    results: list[BatchEntry]
+
+
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The file's size now."""
 

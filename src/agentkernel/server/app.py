@@ -113,13 +113,16 @@ def service_of(connection: HTTPConnection) -> Service:
 def all_routes() -> list[BaseRoute]:
     """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
+        routes_batch,
         routes_docs,
         routes_events,
         routes_exec,
         routes_files,
         routes_jobs,
+        routes_machine,
         routes_sandboxes,
         routes_trees,
+        routes_uploads,
     )
 
     return [
@@ -137,10 +140,13 @@ def all_routes() -> list[BaseRoute]:
         ),
         *routes_sandboxes.ROUTES,
         *routes_exec.ROUTES,
+        *routes_batch.ROUTES,
         *routes_jobs.ROUTES,
         *routes_files.ROUTES,
+        *routes_uploads.ROUTES,
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
+        *routes_machine.ROUTES,
         *routes_docs.ROUTES,
     ]  # fmt: skip
 

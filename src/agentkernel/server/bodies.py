@@ -14,6 +14,10 @@ from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.spec import SandboxSpec
 
 MAX_OUTPUT_BYTES: Final = 64 << 20
+# Of one answer with many results: what they may hold together is the product of these, twice.
+MAX_BATCH: Final = 64
+MAX_BATCH_OUTPUT_BYTES: Final = 1 << 20
+MAX_PARALLEL: Final = 16
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 OutputBytes = Annotated[int, Meta(ge=0, le=MAX_OUTPUT_BYTES)]
@@ -101,6 +105,12 @@ class Exec(Words, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return input_bytes(self.stdin, self.stdin_b64)
 
 
+class BatchCommand(Exec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same as one of many, whose output is kept till the last of them has ended."""
+
+    output_bytes: Annotated[int, Meta(ge=0, le=MAX_BATCH_OUTPUT_BYTES)] = 256 << 10
+
+
 class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sandbox for one command: `env` and `user` are the sandbox's, and so the command's."""
 
@@ -121,6 +131,15 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def input(self) -> bytes:
         return input_bytes(self.stdin, self.stdin_b64)
+
+
+class RunBatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Commands that each get a sandbox of their own of the same spec, `parallel` at a time."""
+
+    spec: SandboxSpec = SandboxSpec()
+    commands: Annotated[list[BatchCommand], Meta(min_length=1, max_length=MAX_BATCH)]
+    parallel: Annotated[int, Meta(ge=1, le=MAX_PARALLEL)] = 4
+    ttl_seconds: Seconds | None = None
 
 
 class RunStream(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

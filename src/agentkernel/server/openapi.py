@@ -33,7 +33,7 @@ _TAGS: Final = {
     "events": "What happened, in order.",
 }
 # Requests of clients, and lines that leave out what is not there.
-_SPARSE: Final = {"Control"}
+_SPARSE: Final = {"Control", "AuditEntry", "Actor"}
 _PATH_WORDS: Final = {"id": "Id or name of the sandbox.", "job": "Id of the job."}
 _STATUS_WORDS: Final = {
     101: "The stream begins.",
@@ -220,7 +220,9 @@ def query_parameters(kind: type[Any]) -> list[dict[str, Any]]:
 
 def _request_body(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     if isinstance(operation.body, str):
-        return {"content": {operation.body: {"schema": {}}}, "required": True}
+        # A form has parts of any name; all else is bytes.
+        schema = {"type": "object"} if operation.body.startswith("multipart/") else {}
+        return {"content": {operation.body: {"schema": schema}}, "required": True}
     body = {"content": {JSON: {"schema": schemas.of(operation.body)}}}
     return {**body, "required": operation.body_required, "x-most-bytes": operation.most_bytes}
 
@@ -236,7 +238,7 @@ def _answer(
         kinds[JSON] = {"schema": schemas.of(content)}
     if operation.events and status == 200:
         kinds[EVENTS] = {
-            "schema": {"type": "string"},
+            "schema": {},
             "x-events": {name: schemas.of(kind) for name, kind in operation.events.items()},
         }
     return {**answer, "content": kinds} if kinds else answer

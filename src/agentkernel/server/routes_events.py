@@ -29,6 +29,11 @@ class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follow: bool = True
 
 
+class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    follow: bool = False
+
+
 async def _events(request: Request, query: EventQuery) -> Response:
     service = service_of(request)
     caller = caller_of(request)
@@ -37,7 +42,7 @@ async def _events(request: Request, query: EventQuery) -> Response:
     filters: dict[str, Any] = {"limit": _PAGE, "owner": seen}
     if query.sandbox is not None:
         filters["sandbox_id"] = await _sandbox_id(service, query.sandbox, owner)
-    after = _last_seen(request, query.after)
+    after = last_seen(request, query.after)
     newest = (await service.kernel.events(0, limit=1)).newest
     if after is None:
         after = newest
@@ -50,6 +55,12 @@ async def _events(request: Request, query: EventQuery) -> Response:
     )
 
 
+async def _logs(request: Request, query: LogQuery) -> Response:
+    """As `/v1/events` of one sandbox, from its beginning."""
+    chosen = EventQuery(query.after, request.path_params["id"], query.follow)
+    return await _events(request, chosen)
+
+
 async def _sandbox_id(service: Service, id: str, owner: str) -> str:
     """Events outlive their sandbox: an id that is not known any more still has some."""
     try:
@@ -58,7 +69,7 @@ async def _sandbox_id(service: Service, id: str, owner: str) -> str:
         return id
 
 
-def _last_seen(request: Request, after: int | None) -> int | None:
+def last_seen(request: Request, after: int | None) -> int | None:
     last = request.headers.get("last-event-id")
     if not last:
         return after
@@ -126,6 +137,13 @@ ROUTES: list[BaseRoute] = [
     route(
         "GET", "/v1/events", _events, needs="read", id="streamEvents", tag="events",
         summary="What happens to sandboxes and jobs, as it happens",
+        answers={200: EVENTS},
+        events={"*": Event, "gap": Gap, "error": Problem},
+        headers={"Last-Event-ID": "the last event that was seen; goes before `after`"},
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/logs", _logs, needs="read", id="streamSandboxLogs", tag="events",
+        summary="What happened to a sandbox, also of one that is gone, by its id",
         answers={200: EVENTS},
         events={"*": Event, "gap": Gap, "error": Problem},
         headers={"Last-Event-ID": "the last event that was seen; goes before `after`"},

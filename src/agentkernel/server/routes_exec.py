@@ -1,58 +1,101 @@
-"""Commands over HTTP: to their end in one answer or as a stream, also in a sandbox of their own."""
+"""Commands over HTTP: to their end in one answer, as events, or both ways over a WebSocket; in a
+sandbox that is there, or in one of their own."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
-from agentkernel.backends.base import Progress
-from agentkernel.errors import NotFoundError
-from agentkernel.ids import new_id
-from agentkernel.kernel.commands import ExecResult
+from agentkernel.guest.processes import GuestProcess, ProcessOptions
+from agentkernel.kernel.commands import ExecResult, feeding
 from agentkernel.kernel.insight import Known
-from agentkernel.kernel.kernel import Kernel
-from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.server import sse
 from agentkernel.server.answers import Result, result_of
-from agentkernel.server.app import Service, service_of
+from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream
 from agentkernel.server.callers import owner_of, permitted
+from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
-from agentkernel.server.problems import MAX_INPUT_JSON_BYTES
+from agentkernel.server.output_events import COMMAND_EVENTS, RUN_EVENTS, Words, Writer, outputs
+from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response
 from agentkernel.server.streams import Frames, websocket
 
 
-async def _exec(request: Request, body: Exec) -> Result:
-    service = service_of(request)
+async def _exec(request: Request, body: Exec) -> Response:
+    service, id = service_of(request), request.path_params["id"]
+    words, data = body.words(), body.input()
+    if sse.is_wanted(request):
+        events = _command_events(request, id, words, body.options(), data, body.output_bytes)
+        return await sse.stream(request, events)
     work = service.kernel.run(
-        request.path_params["id"],
-        body.words(),
+        id,
+        words,
         body.options(),
         owner=owner_of(request),
-        stdin=body.input(),
+        stdin=data,
         output_bytes=body.output_bytes,
     )
-    return result_of(await service.while_wanted(request.receive, work))
+    return json_response(result_of(await service.while_wanted(request.receive, work)))
 
 
-async def _run(request: Request, body: Run) -> Result:
+async def _run(request: Request, body: Run) -> Response:
     service = service_of(request)
     body = permitted(request, body)
     words, data, owner = body.words(), body.input(), owner_of(request)
+    sandbox = OneCommand(service, owner, body, body.ttl_seconds)
+    if sse.is_wanted(request):
+        return await sse.stream(request, _run_events(request, sandbox, body, words, data))
 
     async def work() -> ExecResult:
-        id = new_id()
-        async with _removing(service, id):
-            await _make(service.kernel, id, owner, body, body.ttl_seconds, None)
+        async with sandbox.removed_then() as id:
+            await sandbox.make()
             return await service.kernel.run(
                 id, words, body.options(), stdin=data, output_bytes=body.output_bytes
             )
 
-    return result_of(await service.while_wanted(request.receive, work()))
+    return json_response(result_of(await service.while_wanted(request.receive, work())))
+
+
+async def _run_events(
+    request: Request, sandbox: OneCommand, body: Run, words: Sequence[str], data: bytes
+) -> AsyncGenerator[bytes, None]:
+    async with sandbox.removed_then() as id:
+        async with aclosing(sandbox.make_telling()) as texts:
+            async for text in texts:
+                yield sse.event("progress", Words(text=text))
+        for sentence in await _notices(request, id):
+            yield sse.event("notice", Words(text=sentence))
+        async with aclosing(
+            _command_events(request, id, words, body.options(), data, body.output_bytes)
+        ) as events:
+            async for event in events:
+                yield event
+
+
+async def _command_events(
+    request: Request,
+    id: str,
+    words: Sequence[str],
+    options: ProcessOptions,
+    data: bytes,
+    output_bytes: int | None,
+) -> AsyncGenerator[bytes, None]:
+    """From `start` to `exit`. Closing it ends the command."""
+    kernel, owner = service_of(request).kernel, owner_of(request)
+    writer = Writer(room=output_bytes)
+    options = msgspec.structs.replace(options, stdin=bool(data))
+    async with kernel.exec(id, words, options, owner=owner) as process:
+        async with feeding(process, data), aclosing(outputs(process, writer)) as events:
+            async for event in events:
+                yield event
+        status = await kernel.judge(id, process.status, owner=owner)
+    yield writer.exit(status)
 
 
 async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> None:
@@ -60,22 +103,19 @@ async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> Non
 
 
 async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> None:
-    service = service_of(socket)
     first.command.words()  # wrong words need no sandbox
-
     spec = permitted(socket, first.spec)
-    kernel, id, owner = service.kernel, new_id(), owner_of(socket)
-    async with _removing(service, id):
-        await frames.prepare(
-            lambda progress: _make(kernel, id, owner, spec, first.ttl_seconds, progress)
-        )
-        for sentence in Known.of(await kernel.get(id, owner=owner)).notices:
+    sandbox = OneCommand(service_of(socket), owner_of(socket), spec, first.ttl_seconds)
+    async with sandbox.removed_then() as id:
+        await frames.prepare(sandbox.make)
+        for sentence in await _notices(socket, id):
             await frames.notice(sentence)
         await _stream(socket, frames, id, first.command)
 
 
 async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
     kernel, options, owner = service_of(socket).kernel, command.options(), owner_of(socket)
+    process: GuestProcess
     async with kernel.exec(id, command.words(), options, owner=owner) as process:
         await frames.carry(
             process,
@@ -86,44 +126,21 @@ async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) 
     await frames.exit(status)
 
 
-async def _make(
-    kernel: Kernel,
-    id: str,
-    owner: str,
-    spec: SandboxSpec,
-    ttl: float | None,
-    progress: Progress | None,
-) -> None:
-    """A sandbox of one command: whatever becomes of us, it does not outlive us."""
-    ephemeral = msgspec.structs.replace(spec, ephemeral=True)
-    await kernel.create(
-        ephemeral, id=id, owner=owner, owned=True, ttl_seconds=ttl, progress=progress
-    )
-
-
-@contextlib.asynccontextmanager
-async def _removing(service: Service, id: str) -> AsyncIterator[None]:
-    """At the end of the block there is no sandbox `id`, however it ends and if there ever was."""
-    try:
-        yield
-    finally:
-        await service.finish(_remove(service.kernel, id))
-
-
-async def _remove(kernel: Kernel, id: str) -> None:
-    with contextlib.suppress(NotFoundError):
-        await kernel.remove(id, reason="the command ended")
+async def _notices(connection: HTTPConnection, id: str) -> list[str]:
+    kernel = service_of(connection).kernel
+    return Known.of(await kernel.get(id, owner=owner_of(connection))).notices
 
 
 ROUTES: list[BaseRoute] = [
     route(
         "POST", "/v1/sandboxes/{id}/exec", _exec, needs="exec", id="execInSandbox", tag="commands",
-        summary="Run a command to its end in a sandbox that runs", most_bytes=MAX_INPUT_JSON_BYTES,
+        summary="Run a command to its end in a sandbox that runs",
+        answers={200: Result}, events=COMMAND_EVENTS, most_bytes=MAX_INPUT_JSON_BYTES,
     ),
     route(
         "POST", "/v1/run", _run, needs="exec", id="run", tag="commands",
         summary="Run a command to its end in a sandbox of its own, which is removed then",
-        most_bytes=MAX_INPUT_JSON_BYTES,
+        answers={200: Result}, events=RUN_EVENTS, most_bytes=MAX_INPUT_JSON_BYTES,
     ),
     websocket(
         "/v1/sandboxes/{id}/exec/stream", _exec_stream, needs="exec", id="streamExecInSandbox",

@@ -1,31 +1,47 @@
-"""Jobs over HTTP: started, listed, shown, attached to, signalled."""
+"""Jobs over HTTP: started, listed, shown, read, attached to, signalled."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.guest.protocol import Channel
-from agentkernel.server.answers import Job, JobList, job_of
+from agentkernel.kernel.store.records import JobState
+from agentkernel.kernel.store.store import MAX_PAGE
+from agentkernel.server import sse
+from agentkernel.server.answers import Job, JobList, JobPage, job_of
 from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Command, Signal
 from agentkernel.server.callers import owner_of
-from agentkernel.server.operations import route
+from agentkernel.server.operations import EVENTS, route
+from agentkernel.server.output_events import COMMAND_EVENTS, CaughtUp, Writer, outputs
 from agentkernel.server.streams import Frames, websocket
 
 Offset = Annotated[int, Meta(ge=0, le=1 << 62)]
+_DELIVERED: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 
 
 class Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stdout_offset: Offset = 0
     stderr_offset: Offset = 0
     follow: bool = True
+
+
+class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sandbox: str | None = None
+    state: list[JobState] = []
+    after: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
 
 
 async def _start(request: Request, body: Command) -> Job:
@@ -61,6 +77,51 @@ async def _signal(request: Request, body: Signal) -> None:
         await jobs.kill(id, owner=owner_of(request))
 
 
+async def _find(request: Request, query: JobQuery) -> JobPage:
+    page = await service_of(request).kernel.jobs.find(
+        owner=owner_of(request),
+        sandbox=query.sandbox,
+        states=query.state,
+        after=query.after,
+        limit=query.limit,
+    )
+    return JobPage(jobs=[job_of(job) for job in page.records], next=page.next)
+
+
+async def _output(request: Request, query: Attach) -> Response:
+    offsets = {Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset}
+    if last := request.headers.get("last-event-id"):
+        match = _DELIVERED.fullmatch(last)
+        if match is None:
+            raise InvalidInputError("Last-Event-ID is an id that this stream gave, such as 120-0")
+        offsets = dict(zip(offsets, map(int, match.groups()), strict=True))
+    return await sse.stream(request, _output_events(request, offsets, follow=query.follow))
+
+
+async def _output_events(
+    request: Request, offsets: dict[Channel, int], *, follow: bool
+) -> AsyncGenerator[bytes, None]:
+    kernel, id = service_of(request).kernel, request.path_params["job"]
+    owner = owner_of(request)
+    job = await kernel.jobs.get(id, owner=owner)
+    written = None if follow else await kernel.jobs.written(id, owner=owner)
+    writer = Writer(ids=offsets)
+    async with kernel.jobs.attach(
+        id,
+        owner=owner,
+        stdout_offset=offsets[Channel.STDOUT],
+        stderr_offset=offsets[Channel.STDERR],
+    ) as process:
+        async with aclosing(outputs(process, writer, until=written)) as events:
+            async for event in events:
+                yield event
+        if written is not None and process.status is None:
+            out, err = (process.offsets[channel] for channel in offsets)
+            yield sse.event("caught_up", CaughtUp(stdout_offset=out, stderr_offset=err))
+            return
+    yield writer.exit(await kernel.jobs.outcome(job))
+
+
 async def _attach(socket: WebSocket, frames: Frames, query: Attach) -> None:
     kernel, id = service_of(socket).kernel, socket.path_params["job"]
     owner = owner_of(socket)
@@ -92,6 +153,16 @@ ROUTES: list[BaseRoute] = [
     route(
         "GET", "/v1/sandboxes/{id}/jobs", _list, needs="read", id="listSandboxJobs", tag="jobs",
         summary="The jobs of a sandbox",
+    ),
+    route(
+        "GET", "/v1/jobs", _find, needs="read", id="listJobs", tag="jobs",
+        summary="The jobs of all sandboxes, in the order they were started",
+    ),
+    route(
+        "GET", "/v1/jobs/{job}/output", _output, needs="read", id="streamJobOutput", tag="jobs",
+        summary="A job's output from any offset and live, as events; nobody else may be attached",
+        answers={200: EVENTS}, events={**COMMAND_EVENTS, "caught_up": CaughtUp},
+        headers={"Last-Event-ID": "the last event that was seen; goes before the offsets"},
     ),
     route(
         "GET", "/v1/jobs/{job}", _show, needs="read", id="getJob", tag="jobs", summary="A job",

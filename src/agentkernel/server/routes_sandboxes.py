@@ -1,4 +1,4 @@
-"""Sandboxes over HTTP: made, listed, shown, started, stopped, extended, probed, removed."""
+"""Sandboxes over HTTP: made, looked at, changed, started, stopped, extended, probed, removed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from agentkernel.ids import new_id
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.store import Idempotency
 from agentkernel.kernel.store.store import MAX_PAGE
+from agentkernel.kernel.updates import SandboxUpdate
 from agentkernel.server.answers import (
     Sandbox,
     SandboxDetail,
     SandboxPage,
+    SandboxUse,
     sandbox_detail,
     sandbox_of,
 )
@@ -92,6 +94,18 @@ async def _show(request: Request) -> SandboxDetail:
     return sandbox_detail(record, await kernel.known(record.id, owner=owner))
 
 
+async def _usage(request: Request) -> SandboxUse:
+    kernel, owner = service_of(request).kernel, owner_of(request)
+    record = await kernel.get(request.path_params["id"], owner=owner)
+    known = await kernel.known(record.id, owner=owner)
+    return SandboxUse(state=record.state, usage=known.usage)
+
+
+async def _update(request: Request, body: SandboxUpdate) -> Sandbox:
+    kernel, id = service_of(request).kernel, request.path_params["id"]
+    return sandbox_of(await kernel.update(id, body, owner=owner_of(request)))
+
+
 async def _start(request: Request) -> Sandbox:
     kernel = service_of(request).kernel
     return sandbox_of(await kernel.start(request.path_params["id"], owner=owner_of(request)))
@@ -136,6 +150,15 @@ ROUTES: list[BaseRoute] = [
     route(
         "GET", "/v1/sandboxes/{id}", _show, needs="read", id="getSandbox", tag="sandboxes",
         summary="A sandbox, what holds in it, what enforces that, and what it has used",
+    ),
+    route(
+        "GET", "/v1/sandboxes/{id}/usage", _usage, needs="read", id="getSandboxUsage",
+        tag="sandboxes", summary="What a sandbox has used since it was started, or in its last run",
+    ),
+    route(
+        "PATCH", "/v1/sandboxes/{id}", _update, needs="manage", id="updateSandbox",
+        tag="sandboxes",
+        summary="Change its name, labels and clocks: what is left out stays, null takes away",
     ),
     route(
         "DELETE", "/v1/sandboxes/{id}", _remove, needs="manage", id="removeSandbox",

@@ -6,8 +6,7 @@ and no archive is ever unpacked on this side of the sandbox.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Final
 
@@ -17,12 +16,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from agentkernel.errors import GuestProtocolError, InvalidInputError
-from agentkernel.guest.file_types import Change, ChangeKind, tree_bytes
+from agentkernel.guest.file_types import ChangeKind, tree_bytes
+from agentkernel.server import sse
 from agentkernel.server.answers import Changed, Ended, Problem, TreeWritten, changed_of
-from agentkernel.server.app import Service, service_of
+from agentkernel.server.app import service_of
 from agentkernel.server.content import Content, transfer_time, uploaded
 from agentkernel.server.operations import EVENTS, TAR, route
-from agentkernel.server.problems import encode, ending, problem
+from agentkernel.server.problems import encode, problem
 from agentkernel.server.routes_files import OnPath, files_of
 from agentkernel.trees.entries import (
     DEFAULT_TREE_BYTES,
@@ -35,7 +35,6 @@ from agentkernel.trees.entries import (
 from agentkernel.trees.tar_reader import TarReader
 from agentkernel.trees.tar_writer import TarWriter
 
-PING_SECONDS: Final = 15.0
 _CHUNK: Final = 1 << 16
 _Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
 _Files = Annotated[int, Meta(ge=0, le=100_000_000)]
@@ -116,69 +115,18 @@ async def _records(request: Request, reader: TarReader) -> AsyncGenerator[bytes,
 
 
 async def _watch(request: Request, query: WatchQuery) -> Response:
-    service = service_of(request)
-    with service.stream():
-        pass  # one too many is still an answer here
-    events = _follow(service, _changes(request, query))
-    # What can't be watched is an answer; the first event says that it is.
-    first = await anext(events)
-    return Content(
-        service,
-        first,
-        events,
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store"},
-        lasting=True,
-    )
+    return await sse.stream(request, _changes(request, query), ping=sse.COMMENT)
 
 
-async def _changes(request: Request, query: WatchQuery) -> AsyncGenerator[Change, None]:
+async def _changes(request: Request, query: WatchQuery) -> AsyncGenerator[bytes, None]:
+    """Ends with `end`, when what is watched is gone."""
     async with (
         files_of(request, query.user) as files,
         aclosing(files.watch(query.path, recursive=query.recursive)) as changes,
     ):
         async for change in changes:
-            yield change
-
-
-async def _follow(
-    service: Service, changes: AsyncGenerator[Change, None]
-) -> AsyncGenerator[bytes, None]:
-    """Ends with `end`, when what is watched is gone, or with `error`."""
-    async with aclosing(changes):
-        yield _event(await anext(changes))
-        end = asyncio.ensure_future(service.stopping.wait())
-        step = asyncio.ensure_future(_next(changes))
-        try:
-            with service.stream():
-                while not end.done():
-                    await asyncio.wait(
-                        (step, end), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    if not step.done():
-                        yield b": ping\n\n"
-                        continue
-                    change = step.result()
-                    if change is None:
-                        yield b"event: end\ndata: {}\n\n"
-                        return
-                    step = asyncio.ensure_future(_next(changes))
-                    yield _event(change)
-                raise ending()
-        except Exception as exc:
-            yield b"event: error\ndata: " + encode(problem(exc)) + b"\n\n"
-        finally:
-            end.cancel()
-            step.cancel()
-            await asyncio.wait((step,))
-
-
-async def _next(changes: AsyncIterator[Change]) -> Change | None:
-    return await anext(changes, None)
-
-
-def _event(change: Change) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (change.kind.encode(), encode(changed_of(change)))
+            yield sse.event(change.kind.value, changed_of(change))
+    yield sse.event("end", Ended())
 
 
 ROUTES: list[BaseRoute] = [

@@ -84,6 +84,16 @@ ROUTES = {
     "POST /v1/sandboxes/{id}/move": "file.move",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
+    "POST /v1/run/batch": "exec",
+    "PATCH /v1/sandboxes/{id}": "sandbox.update",
+    "GET /v1/sandboxes/{id}/usage": LOOKS,
+    "GET /v1/sandboxes/{id}/logs": LOOKS,
+    "POST /v1/sandboxes/{id}/files": "file.write",
+    "GET /v1/jobs": LOOKS,
+    "GET /v1/jobs/{job}/output": "job.attach",
+    "GET /v1/backends": LOOKS,
+    "GET /v1/doctor": LOOKS,
+    "GET /v1/audit": LOOKS,
     "GET /docs": LOOKS,
 }
 
