@@ -12,8 +12,10 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentkernel.client._async.host import AsyncHost
     from agentkernel.client._async.runs import run as arun
     from agentkernel.client._async.sandbox import AsyncSandbox
+    from agentkernel.client._sync.host import Host
     from agentkernel.client._sync.runs import run
     from agentkernel.client._sync.sandbox import Sandbox
     from agentkernel.client.results import CommandResult
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AgentKernelError": "agentkernel.errors",
+    "AsyncHost": "agentkernel.client._async.host",
     "AsyncSandbox": "agentkernel.client._async.sandbox",
     "CommandResult": "agentkernel.client.results",
     "ExecResult": "agentkernel.kernel.commands",
     "ExitStatus": "agentkernel.guest.processes",
+    "Host": "agentkernel.client._sync.host",
     "Kernel": "agentkernel.kernel.kernel",
     "Outcome": "agentkernel.outcomes",
     "ProcessOptions": "agentkernel.guest.processes",
@@ -43,10 +47,12 @@ _HOMES = {
 
 __all__ = [
     "AgentKernelError",
+    "AsyncHost",
     "AsyncSandbox",
     "CommandResult",
     "ExecResult",
     "ExitStatus",
+    "Host",
     "Kernel",
     "Outcome",
     "ProcessOptions",
