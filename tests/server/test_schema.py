@@ -1,7 +1,7 @@
 """Calls made from the API's own description: valid and invalid ones, against a real daemon.
 
-Whatever comes is an answer that the description allows: never a 5xx, and never a body it does not
-know. `AGENTKERNEL_SCHEMA_EXAMPLES=200` tries more of each.
+Whatever comes is an answer that the description allows: never a 5xx, never a body it does not know,
+and what the description forbids is refused. `AGENTKERNEL_SCHEMA_EXAMPLES=200` tries more of each.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from schemathesis.checks import not_a_server_error  # noqa: E402
 from schemathesis.generation import GenerationMode  # noqa: E402
 from schemathesis.specs.openapi.checks import (  # noqa: E402
     content_type_conformance,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
@@ -44,6 +45,7 @@ CHECKS = (
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
 )
@@ -58,9 +60,9 @@ LIMITS = {
     "startJob": {"timeout_seconds": 1},
 }
 QUERIES: dict[str, dict[str, Any]] = {
-    "streamEvents": {"follow": "0"},
-    "streamSandboxLogs": {"follow": "0"},
-    "streamJobOutput": {"follow": "0"},
+    "streamEvents": {"follow": "false"},
+    "streamSandboxLogs": {"follow": "false"},
+    "streamJobOutput": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
 
