@@ -12,9 +12,11 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentkernel.client._async.host import AsyncHost
     from agentkernel.client._async.runs import run as arun
     from agentkernel.client._async.sandbox import AsyncSandbox
     from agentkernel.client._async.transport import AsyncTransport
+    from agentkernel.client._sync.host import Host
     from agentkernel.client._sync.runs import run
     from agentkernel.client._sync.sandbox import Sandbox
     from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AgentKernelError": "agentkernel.errors",
+    "AsyncHost": "agentkernel.client._async.host",
     "AsyncSandbox": "agentkernel.client._async.sandbox",
     "AsyncTransport": "agentkernel.client._async.transport",
     "CommandResult": "agentkernel.client.results",
     "ExecResult": "agentkernel.kernel.commands",
     "ExitStatus": "agentkernel.guest.processes",
+    "Host": "agentkernel.client._sync.host",
     "Kernel": "agentkernel.kernel.kernel",
     "Outcome": "agentkernel.outcomes",
     "ProcessOptions": "agentkernel.guest.processes",
@@ -51,11 +55,13 @@ _HOMES = {
 
 __all__ = [
     "AgentKernelError",
+    "AsyncHost",
     "AsyncSandbox",
     "AsyncTransport",
     "CommandResult",
     "ExecResult",
     "ExitStatus",
+    "Host",
     "Kernel",
     "Outcome",
     "ProcessOptions",

@@ -41,6 +41,33 @@ def test_life_of_a_sandbox(cli: Cli, ask: Json) -> None:
     assert json.loads(events[-1])["kind"] == "sandbox.removed"
 
 
+def test_what_can_be_changed(cli: Cli, ask: Json) -> None:
+    made = ask("sandbox", "create", "old", "--label", "a=1", "--label", "b=2", "--ttl", "1h")
+    words = ("--name", "new", "--label", "b=3", "--remove-label", "a", "--idle-timeout", "5m")
+    changed = ask("sandbox", "update", *words, "old")
+    assert (changed["id"], changed["name"], changed["labels"]) == (made["id"], "new", {"b": "3"})
+    assert (changed["idle_seconds"], changed["ttl_seconds"]) == (300, 3600)
+    shown = cli("sandbox", "update", "--ttl", "none", "--on-idle", "remove", "new")
+    assert shown.stdout == b"new\n"
+    info = ask("sandbox", "info", "new")
+    assert (info["ttl_seconds"], info["expires_at"], info["on_idle"]) == (None, None, "remove")
+    nothing = cli("sandbox", "update", "new")
+    assert nothing.returncode == 125 and b"nothing to change" in nothing.stderr
+    assert cli("sandbox", "update", "--ttl", "soon", "new").returncode == 2
+    assert cli("sandbox", "remove", "new").returncode == 0
+
+
+def test_jobs_of_all_sandboxes(cli: Cli, ask: Json) -> None:
+    ids = {}
+    for name in ("jobs-a", "jobs-b"):
+        assert cli("sandbox", "create", name).returncode == 0
+        ids[name] = cli("job", "start", name, "--", "true").stdout.decode().strip()
+    assert set(ids.values()) <= {job["id"] for job in ask("job", "list")["jobs"]}
+    assert [job["id"] for job in ask("job", "list", "jobs-a")["jobs"]] == [ids["jobs-a"]]
+    assert all(id.encode() in cli("job", "list").stdout for id in ids.values())
+    assert cli("sandbox", "remove", *ids).returncode == 0
+
+
 def test_without_a_name_the_id_is_printed(cli: Cli) -> None:
     id = cli("sandbox", "create", "--ephemeral").stdout.decode().strip()
     assert len(id) == 20

@@ -22,6 +22,7 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.store import Store, TokenRecord
 from agentkernel.kernel.tokens import Tokens
+from agentkernel.kernel.updates import SandboxUpdate
 from agentkernel.security.capabilities import capability_set
 from agentkernel.security.seccomp.profile import parse_json
 from agentkernel.server import bodies as http
@@ -29,6 +30,7 @@ from agentkernel.server import problems
 from agentkernel.server.app import Service
 from agentkernel.server.bounds import Bounds
 from agentkernel.server.door import NetworkEntrance
+from agentkernel.server.multipart import MultipartReader, Part
 from agentkernel.server.tracing import traceparent_of
 
 from .making import bodies, leaves, texts, words
@@ -85,6 +87,8 @@ _KINDS: tuple[type[Any], ...] = (
     http.Exec,
     http.Run,
     http.RunStream,
+    http.RunBatch,
+    SandboxUpdate,
     http.MakeDirectory,
     http.Move,
     http.Control,
@@ -256,6 +260,14 @@ def read_address(text: str) -> None:
     Remote(text)
 
 
+def read_form(text: bytes) -> None:
+    reader = MultipartReader(b"x")
+    for begin in range(0, len(text), 7):
+        for event in reader.feed(text[begin : begin + 7]):
+            assert event is None or isinstance(event, bytes | Part)
+    reader.finish()
+
+
 TARGETS = [
     Target("door", st.tuples(_headers, _protocols), knock),
     Target(
@@ -282,6 +294,31 @@ TARGETS = [
             ),
         ),
         read_query,
+    ),
+    Target(
+        "forms",
+        st.lists(
+            st.sampled_from(
+                [
+                    b"--x",
+                    b"\r\n",
+                    b"--",
+                    b"\r\n\r\n",
+                    b":",
+                    b";",
+                    b'"',
+                    b"\\",
+                    b"=",
+                    b"name",
+                    b"Content-Disposition: form-data; name=a; filename=",
+                    b"--x--",
+                    b"\xff",
+                ]
+            )
+            | st.binary(max_size=8),
+            max_size=24,
+        ).map(b"".join),
+        read_form,
     ),
     Target(
         "cli-values",

@@ -251,6 +251,34 @@ async def test_events_have_a_heartbeat(serve: Callable[..., Any]) -> None:
     writer.close()
 
 
+async def test_a_run_as_events_has_one_too_and_ends_with_its_client(
+    serve: Callable[..., Any],
+) -> None:
+    server = await serve(heartbeat_seconds=0.05)
+    reader, writer = await server.connect()
+    body = b'{"argv": ["true"]}'
+    head = b"POST /v1/run HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n"
+    writer.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+    async with asyncio.timeout(DEADLINE_S):
+        await reader.readuntil(b'event: progress\ndata: {"text":"making it"}\n\n')
+        for _ in range(3):
+            await reader.readuntil(b"event: ping\ndata: {}\n\n")
+        assert not server.kernel.gave_up.is_set()
+        writer.close()
+        await server.kernel.gave_up.wait()
+
+
+async def test_one_stream_too_many_is_an_answer(serve: Callable[..., Any]) -> None:
+    server = await serve(max_streams=0)
+    reader, writer = await server.connect()
+    head = b"POST /v1/run HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n"
+    writer.write(head + b"connection: close\r\ncontent-length: 14\r\n\r\n" + b'{"argv":["a"]}')
+    status, problem = await answer(reader)
+    assert (status, problem["code"]) == (507, "resource_exhausted")
+    assert not server.kernel.making.is_set()
+    writer.close()
+
+
 @pytest.mark.parametrize("how", ["close", "abort"])
 async def test_who_goes_away_ends_the_making_of_a_sandbox(
     serve: Callable[..., Any], how: str

@@ -1,5 +1,5 @@
-"""Commands and jobs as events: whole characters, exact offsets, an end that is said, and the pace
-of the reader."""
+"""Commands and jobs as events: whole characters, exact offsets, an end that is said, and a pace
+that is the reader's."""
 
 from __future__ import annotations
 
@@ -170,6 +170,16 @@ def test_a_reader_that_stops_stops_the_command(daemon: Daemon) -> None:
         eventually(stands_still)
         assert daemon.peak_memory() - before < 32 << 20
     eventually(lambda: daemon.request("GET", "/v1/sandboxes")[1]["sandboxes"] == [])
+
+
+def test_who_goes_away_ends_a_command_after_a_while(daemon: Daemon, sandbox: str) -> None:
+    shell = "pgrep -x sleep; true"
+    path = f"/v1/sandboxes/{sandbox}/exec"
+    with open_stream(daemon, "POST", path, {"argv": ["sleep", "1000"]}) as answer:
+        assert next(read_events(answer))[0] == "start"
+        assert daemon.exec(sandbox, shell)["stdout"] != ""
+    assert daemon.exec(sandbox, shell)["stdout"] != ""  # not at once
+    eventually(lambda: daemon.exec(sandbox, shell)["stdout"] == "")
 
 
 def test_the_end_of_the_daemon_is_said(own_daemon: Daemon) -> None:

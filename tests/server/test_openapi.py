@@ -168,3 +168,12 @@ def test_words_of_the_description_are_text(document: dict[str, Any]) -> None:
     changed["paths"]["/v1/version"]["get"]["summary"] = "<script>alert(1)</script>"
     shown = openapi_page.page(changed)
     assert "<script" not in shown and "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    "query", ["sandboxes?after=null", "jobs?after=NULL", "events?follow=0&after=null"]
+)
+def test_a_query_can_not_say_null(daemon: Daemon, query: str) -> None:
+    status, problem = daemon.request("GET", f"/v1/{query}")
+    assert (status, problem["details"]) == (400, {"path": "$.after"})
+    assert daemon.request("GET", f"/v1/{query.lower().replace('null', '0')}")[0] == 200

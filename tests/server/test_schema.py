@@ -1,12 +1,13 @@
 """Calls made from the API's own description: valid and invalid ones, against a real daemon.
 
-Whatever comes is an answer that the description allows: never a 5xx, and never a body it does not
-know. `AGENTKERNEL_SCHEMA_EXAMPLES=200` tries more of each.
+Whatever comes is an answer that the description allows: never a 5xx, never a body it does not know,
+and what the description forbids is refused. `AGENTKERNEL_SCHEMA_EXAMPLES=200` tries more of each.
 """
 
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
@@ -32,17 +33,19 @@ from schemathesis.checks import not_a_server_error  # noqa: E402
 from schemathesis.generation import GenerationMode  # noqa: E402
 from schemathesis.specs.openapi.checks import (  # noqa: E402
     content_type_conformance,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
 from urllib3 import HTTPResponse  # noqa: E402
 
-EXAMPLES = int(os.environ.get("AGENTKERNEL_SCHEMA_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("AGENTKERNEL_SCHEMA_EXAMPLES", "8"))
 CHECKS = (
     not_a_server_error,
     status_code_conformance,
     content_type_conformance,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
 )
@@ -57,11 +60,21 @@ LIMITS = {
     "startJob": {"timeout_seconds": 1},
 }
 QUERIES: dict[str, dict[str, Any]] = {
-    "streamEvents": {"follow": "0"},
-    "streamSandboxLogs": {"follow": "0"},
-    "streamJobOutput": {"follow": "0"},
+    "streamEvents": {"follow": "false"},
+    "streamSandboxLogs": {"follow": "false"},
+    "streamJobOutput": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
+
+
+def _archive() -> bytes:
+    whole = BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("empty"))
+    return whole.getvalue()
+
+
+schemathesis.openapi.media_type("application/x-tar", st.just(_archive()) | st.binary(max_size=2000))
 SCHEMA = schemathesis.openapi.from_dict(openapi.document())
 DECLARED = {operation.id: operation for operation in openapi.operations()}
 OPERATIONS = {

@@ -12,7 +12,7 @@ from agentkernel.cli.fields import command_words
 from agentkernel.cli.notices import tell_version
 from agentkernel.cli.outcome import BROKEN_PIPE
 from agentkernel.cli.tables import ago, show
-from agentkernel.client._sync.jobs import Job, find_job
+from agentkernel.client._sync.jobs import Job, find_job, list_jobs
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import JobInfo
@@ -51,7 +51,10 @@ def _start(options: argparse.Namespace, transport: Transport) -> int:
 
 
 def _list(options: argparse.Namespace, transport: Transport) -> int:
-    jobs = Sandbox.connect(options.name, transport=transport).jobs.list()
+    if options.name is None:
+        jobs = list_jobs(transport=transport)
+    else:
+        jobs = Sandbox.connect(options.name, transport=transport).jobs.list()
     if options.json:
         print(json.dumps({"jobs": [job.info.raw for job in jobs]}))
         return 0

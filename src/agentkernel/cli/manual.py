@@ -69,6 +69,9 @@ agentkernel sandbox list --all""",
     "sandbox stop": "agentkernel sandbox stop --grace 10 work",
     "sandbox remove": "agentkernel sandbox remove --force work build",
     "sandbox extend": "agentkernel sandbox extend work 2h",
+    "sandbox update": """\
+agentkernel sandbox update --label team=web --remove-label draft work
+agentkernel sandbox update --name build --ttl 8h --idle-timeout none work""",
     "sandbox cp": """\
 agentkernel sandbox cp ./notes.txt work:/root/notes.txt
 agentkernel sandbox cp work:/root/result.json ./result.json""",
@@ -78,7 +81,9 @@ agentkernel sandbox cp work:/root/result.json ./result.json""",
 agentkernel job start work -- python3 -m http.server
 agentkernel job list work""",
     "job start": "agentkernel job start --timeout 1h work -- make all",
-    "job list": "agentkernel job list work",
+    "job list": """\
+agentkernel job list
+agentkernel job list work""",
     "job info": "agentkernel job info --json 0123456789abcdefghij",
     "job logs": "agentkernel job logs --follow 0123456789abcdefghij",
     "job attach": "agentkernel job attach -i 0123456789abcdefghij",

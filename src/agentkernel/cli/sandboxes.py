@@ -33,6 +33,7 @@ def main(options: argparse.Namespace) -> int:
         "stop": _each(lambda sandbox, wanted: sandbox.stop(grace_seconds=wanted.grace)),
         "remove": _remove,
         "extend": _extend,
+        "update": _update,
         "gc": _gc,
         "logs": _logs,
         "cp": _cp,
@@ -186,6 +187,23 @@ def _extend(options: argparse.Namespace, transport: Transport) -> int:
     sandbox = Sandbox.connect(options.name, transport=transport)
     info = sandbox.extend(options.ttl)
     print(json.dumps(info.raw) if options.json else f"ends in {until(info.expires_at)}")
+    return 0
+
+
+def _update(options: argparse.Namespace, transport: Transport) -> int:
+    """Only what was given is among the options."""
+    fields = {
+        "new_name": "name", "ttl": "ttl_seconds", "idle_timeout": "idle_seconds",
+        "on_ttl": "on_ttl", "on_idle": "on_idle",
+    }  # fmt: skip
+    changes = {field: getattr(options, key) for key, field in fields.items() if key in options}
+    labels = dict(options.label) | dict.fromkeys(options.remove_label)
+    if labels:
+        changes["labels"] = labels
+    if not changes:
+        raise InvalidInputError("nothing to change is given", hint="such as --label team=web")
+    info = Sandbox.connect(options.name, transport=transport).update(**changes)
+    print(json.dumps(info.raw) if options.json else info.name or info.id)
     return 0
 
 

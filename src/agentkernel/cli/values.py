@@ -35,6 +35,11 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(exc)) from None
 
 
+def duration_or_none(text: str) -> float | None:
+    """The same, or `none`: no such clock."""
+    return None if text == "none" else duration(text)
+
+
 def moment(text: str) -> float:
     """`2h` (ago) or `2026-01-31T12:00` (here): a time in Unix seconds."""
     try:

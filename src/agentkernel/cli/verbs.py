@@ -6,6 +6,7 @@ import argparse
 
 from agentkernel.cli.values import (
     duration,
+    duration_or_none,
     environment_entry,
     label_entry,
     size_or_unlimited,
@@ -90,6 +91,7 @@ def add_sandbox(commands: Any) -> None:
     remove = _verb(verbs, "remove", "end sandboxes and remove all of them")
     remove.add_argument("-f", "--force", action="store_true", help="one that is not there is fine")
     _many(remove)
+    _add_update(_verb(verbs, "update", "change a sandbox's name, labels and clocks"))
     extend = _verb(verbs, "extend", "begin a sandbox's time to live anew")
     _one(extend)
     extend.add_argument("ttl", type=duration, metavar="TIME", help="from now, such as 30m or 2h")
@@ -115,6 +117,27 @@ def add_sandbox(commands: Any) -> None:
     gc.add_argument("--dry-run", action="store_true", help="say which, remove none")
 
 
+def _add_update(update: argparse.ArgumentParser) -> None:
+    """What is not given is not in the options: null takes something away."""
+    absent = argparse.SUPPRESS
+    update.add_argument("--name", dest="new_name", metavar="NEW", default=absent, help="rename it")
+    _add_label(update, "add or replace a label")
+    update.add_argument(
+        "--remove-label", action="append", default=[], metavar="KEY", help="take a label away"
+    )
+    clocks = (("--ttl", "from now: how long it lives"), ("--idle-timeout", "how long it may idle"))
+    for flag, about in clocks:
+        update.add_argument(
+            flag, type=duration_or_none, metavar="TIME", default=absent,
+            help=f"{about}; none: for ever",
+        )  # fmt: skip
+    for flag in ("--on-ttl", "--on-idle"):
+        update.add_argument(
+            flag, choices=("stop", "remove"), default=absent, help="what then becomes of it"
+        )
+    _one(update)
+
+
 def add_job(commands: Any) -> None:
     verbs = _group(commands, "job", "commands that run in the background of a sandbox")
     start = _verb(verbs, "start", "start a command that goes on by itself; its id is printed")
@@ -123,7 +146,9 @@ def add_job(commands: Any) -> None:
     start.add_argument("-i", "--stdin", action="store_true", help="let `attach -i` give it input")
     _one(start)
     start.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
-    _one(_verb(verbs, "list", "list a sandbox's jobs"))
+    _verb(verbs, "list", "list the jobs of a sandbox, or of all").add_argument(
+        "name", metavar="NAME", nargs="?", help="the sandbox, by name or id (default: all)"
+    )
     _verb(verbs, "info", "show a job").add_argument("job", metavar="JOB")
     logs = verbs.add_parser(
         "logs",

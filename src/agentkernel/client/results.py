@@ -306,6 +306,56 @@ class Change(NamedTuple):
             return cls(kind, _name(body, "path") or "", _name(body, "to"))
 
 
+class Event(NamedTuple):
+    """Something that happened to a sandbox; `kind` is such as sandbox.created, job.ended.
+
+    `gap`: events before it were lost, so look at the state anew; then there is nothing else.
+    """
+
+    seq: int
+    at: float
+    kind: str
+    sandbox_id: str | None
+    body: dict[str, Any]
+
+    @classmethod
+    def of(cls, kind: str, body: dict[str, Any]) -> Event:
+        with _understood():
+            if kind == "gap":
+                return cls(body["oldest"], 0.0, kind, None, body)
+            return cls(body["seq"], body["at"], body["kind"], body["sandbox_id"], body["body"])
+
+
+class Backend(NamedTuple):
+    """An engine. `works`: what the last try showed; None if there was none. `raw`: all of it."""
+
+    name: str
+    isolation: str
+    found: bool
+    works: bool | None
+    detail: str
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Backend:
+        with _understood():
+            return cls(
+                name=body["name"],
+                isolation=body["isolation"],
+                found=body["found"],
+                works=body["works"],
+                detail=body["detail"],
+                raw=body,
+            )
+
+
+def written(body: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Files of an upload, and their sizes."""
+    with _understood():
+        for file in body["files"]:
+            yield _name(file, "path") or "", int(file["size"])
+
+
 def _name(body: Mapping[str, Any], key: str) -> str | None:
     if (encoded := body.get(f"{key}_b64")) is None:
         return body.get(key)

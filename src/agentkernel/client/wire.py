@@ -141,6 +141,19 @@ def parse_head(data: bytes) -> Head:
     return Head(int(status), headers)
 
 
+def form(files: Mapping[str, bytes | str], boundary: str) -> bytes:
+    """Files as `multipart/form-data`. Preconditions: no content holds the boundary."""
+    parts = []
+    for name, content in files.items():
+        quoted = name.encode("utf-8", "surrogateescape").replace(b"\\", b"\\\\")
+        for byte, code in ((b'"', b"%22"), (b"\r", b"%0D"), (b"\n", b"%0A")):
+            quoted = quoted.replace(byte, code)
+        data = content.encode() if isinstance(content, str) else bytes(content)
+        head = b'Content-Disposition: form-data; name="file"; filename="%b"' % quoted
+        parts.append(b"--%b\r\n%b\r\n\r\n%b\r\n" % (boundary.encode(), head, data))
+    return b"".join((*parts, b"--%b--\r\n" % boundary.encode()))
+
+
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 

@@ -140,11 +140,16 @@ def read_query(connection: HTTPConnection, kind: type[T]) -> T:
                 raise InvalidInputError(f"{name} is given twice")
             else:
                 values[name] = value
-        return msgspec.convert(values, kind, strict=False)
+        query = msgspec.convert(values, kind, strict=False)
     except (msgspec.ValidationError, ValueError) as exc:
         if isinstance(exc, InvalidInputError):
             raise
         raise _not_as_expected("query", exc) from None
+    for name in values:
+        # The word null is taken for None; whoever gives a parameter means a value.
+        if getattr(query, name, ...) is None:
+            raise InvalidInputError(f"{name} can't be null in a query", path=f"$.{name}")
+    return query
 
 
 _repeatable: Final[dict[Any, frozenset[str]]] = {}

@@ -148,13 +148,11 @@ ROUTES: list[BaseRoute] = [
         "POST", "/v1/sandboxes/{id}/exec", _exec, needs="exec", id="execInSandbox", tag="commands",
         summary="Run a command to its end in a sandbox that runs",
         answers={200: Result}, events=COMMAND_EVENTS, most_bytes=MAX_INPUT_JSON_BYTES,
-        headers={"Accept": "text/event-stream: its output while it runs"},
     ),
     route(
         "POST", "/v1/run", _run, needs="exec", id="run", tag="commands",
         summary="Run a command to its end in a sandbox of its own, which is removed then",
         answers={200: Result}, events=RUN_EVENTS, most_bytes=MAX_INPUT_JSON_BYTES,
-        headers={"Accept": "text/event-stream: its output while it runs"},
     ),
     websocket(
         "/v1/sandboxes/{id}/exec/stream", _exec_stream, needs="exec", id="streamExecInSandbox",

@@ -117,12 +117,16 @@ async def _audit(request: Request, query: AuditQuery) -> Response:
 async def _audit_events(
     kernel: Kernel, after: int | None, query: AuditQuery
 ) -> AsyncGenerator[bytes, None]:
-    yield b": ready\n\n"
     follower = await kernel.follow_audit(after)
+    yield b": ready\n\n"
+    reading: asyncio.Future[list[Line]] | None = None
     try:
         while True:
             lines = follower.more()
-            while batch := await asyncio.to_thread(_some, lines):
+            while True:
+                reading = asyncio.ensure_future(asyncio.to_thread(_some, lines))
+                if not (batch := await asyncio.shield(reading)):
+                    break
                 for line in batch:
                     if line.entry.seq > (after or 0) and _is_about(line, query.sandbox):
                         yield sse.event("entry", msgspec.Raw(line.raw), str(line.entry.seq))
@@ -130,6 +134,9 @@ async def _audit_events(
                 return
             await asyncio.sleep(_POLL_SECONDS)
     finally:
+        # A thread can't be cancelled: what it reads stays open until it has done so.
+        if reading is not None:
+            await asyncio.wait((reading,))
         follower.close()
 
 
@@ -156,9 +163,6 @@ ROUTES: list[BaseRoute] = [
         summary="Lines of the log of actions behind a number, or the newest; or as they come",
         answers={200: AuditPage},
         events={"entry": AuditEntry, "error": Problem, "ping": Ended},
-        headers={
-            "Accept": "text/event-stream: as they come, unless `follow=0`",
-            "Last-Event-ID": "the last line that was seen; goes before `after`",
-        },
+        headers={"Last-Event-ID": "the last line that was seen; goes before `after`"},
     ),
 ]  # fmt: skip

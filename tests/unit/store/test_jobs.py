@@ -47,6 +47,23 @@ async def test_lost_jobs_are_those_that_ran(store: Store, box: SandboxRecord, cl
     assert await store.jobs_of(new_id()) == []
 
 
+async def test_a_page_of_all_jobs(store: Store) -> None:
+    boxes = [(await store.insert_sandbox(sandbox(owner=owner))).record for owner in ("a", "b", "a")]
+    made = [await store.insert_job(job(boxes[place].id)) for place in (0, 1, 2, 0)]
+    mine = [made[0], made[2], made[3]]
+    assert (await store.find_jobs("a")).records == mine
+    assert (await store.find_jobs()).records == made
+    first = await store.find_jobs("a", limit=2)
+    assert first.records == mine[:2] and first.next is not None
+    assert await store.find_jobs("a", limit=2, after=first.next) == (mine[2:], None)
+    assert (await store.find_jobs("a", sandbox_id=boxes[0].id)).records == [made[0], made[3]]
+    assert (await store.find_jobs("b", sandbox_id=boxes[0].id)).records == []
+    await store.update_job(made[0].id, state="lost")
+    assert [one.id for one in (await store.find_jobs("a", states=["lost"])).records] == [made[0].id]
+    with pytest.raises(InvalidInputError):
+        await store.find_jobs(limit=0)
+
+
 async def test_what_can_not_be_is_refused(store: Store, box: SandboxRecord) -> None:
     with pytest.raises(NotFoundError, match="no sandbox"):
         await store.insert_job(job(new_id()))

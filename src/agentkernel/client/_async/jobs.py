@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from builtins import list as List
 from collections.abc import Mapping
 from typing import Any
 
 from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
-from agentkernel.client._async.transport import AsyncTransport
+from agentkernel.client._async.transport import AsyncTransport, shared_transport
 from agentkernel.client.results import CommandResult, JobInfo
 from agentkernel.client.wire import segment
 from agentkernel.errors import ConflictError
+
+_PAGE = 500
 
 
 class AsyncJob:
@@ -108,6 +111,24 @@ class AsyncJobs:
 
     async def get(self, id: str) -> AsyncJob:
         return await find_job(self._transport, id)
+
+
+async def list_jobs(
+    *,
+    sandbox: str | None = None,
+    state: str | None = None,
+    transport: AsyncTransport | None = None,
+) -> List[AsyncJob]:
+    """The jobs of all sandboxes, in the order they were started."""
+    transport = transport or shared_transport()
+    query: dict[str, Any] = {"sandbox": sandbox, "state": state, "limit": _PAGE}
+    found: List[AsyncJob] = []
+    while True:
+        body = await transport.call("GET", "/v1/jobs", query=query)
+        found += [AsyncJob(transport, JobInfo.of(entry)) for entry in body["jobs"]]
+        if body.get("next") is None:
+            return found
+        query["after"] = body["next"]
 
 
 async def find_job(transport: AsyncTransport, id: str) -> AsyncJob:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
 from agentkernel.client._async.transport import AsyncTransport, shared_transport
 from agentkernel.client.results import CommandResult
 from agentkernel.client.toolchains import host_environment
+from agentkernel.client.wire import error_of
+from agentkernel.errors import AgentKernelError
 
 # What the daemon may take on top of a command's own time.
 GRACE_SECONDS = 30.0
@@ -36,6 +38,41 @@ async def run(
     wanted = {"host_env": host_environment(transport.daemon), **spec}
     result = await finish(transport, "/v1/run", command, options, stdin, output_bytes, wanted)
     return result.check() if check else result
+
+
+async def run_batch(
+    commands: Sequence[Command],
+    *,
+    parallel: int | None = None,
+    cwd: str | None = None,
+    timeout_seconds: float | None = None,
+    ttl_seconds: float | None = None,
+    output_bytes: int | None = None,
+    transport: AsyncTransport | None = None,
+    **spec: Any,
+) -> list[CommandResult | AgentKernelError]:
+    """Runs up to 64 commands to their ends, each in a sandbox of its own, `parallel` at a time.
+
+    The answers are in the order of the commands. One that could not be run is the error that says
+    why, and stops none of the others.
+    """
+    options = {"cwd": cwd, "timeout_seconds": timeout_seconds, "output_bytes": output_bytes}
+    wanted = {
+        "spec": {"host_env": host_environment(), **spec},
+        "commands": [command_body(command, options) for command in commands],
+        "parallel": parallel,
+        "ttl_seconds": ttl_seconds,
+    }
+    body = await (transport or shared_transport()).call(
+        "POST",
+        "/v1/run/batch",
+        json={key: value for key, value in wanted.items() if value is not None},
+        seconds=None,
+    )
+    return [
+        error_of(entry["error"]) if "error" in entry else CommandResult.of(entry["result"])
+        for entry in body["results"]
+    ]
 
 
 def run_stream(

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 from builtins import list as List
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from types import EllipsisType, TracebackType
 from typing import Any, Literal
 
 from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
 from agentkernel.client._async.files import AsyncFiles
 from agentkernel.client._async.jobs import AsyncJobs
-from agentkernel.client._async.runs import finish, run, run_stream
+from agentkernel.client._async.runs import finish, run, run_batch, run_stream
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
     AsyncTransport,
     shared_transport,
 )
-from agentkernel.client.results import CommandResult, ProbeResult, SandboxInfo
+from agentkernel.client.results import CommandResult, Event, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import segment
 from agentkernel.errors import NotFoundError
@@ -154,6 +155,44 @@ class AsyncSandbox:
         wanted = {"ttl_seconds": ttl_seconds}
         return self._told(await self._transport.call("POST", f"{self._path}/extend", json=wanted))
 
+    async def update(
+        self,
+        *,
+        name: str | None | EllipsisType = ...,
+        labels: Mapping[str, str | None] | EllipsisType = ...,
+        ttl_seconds: float | None | EllipsisType = ...,
+        idle_seconds: float | None | EllipsisType = ...,
+        on_ttl: AtEnd | EllipsisType = ...,
+        on_idle: AtEnd | EllipsisType = ...,
+    ) -> SandboxInfo:
+        """Changes what is given; None takes it away. Of the labels each is one of its own. A time
+        to live begins anew, from now."""
+        wanted = {
+            "name": name,
+            "labels": labels,
+            "ttl_seconds": ttl_seconds,
+            "idle_seconds": idle_seconds,
+            "on_ttl": on_ttl,
+            "on_idle": on_idle,
+        }
+        given = {key: value for key, value in wanted.items() if value is not ...}
+        if isinstance(labels, Mapping):
+            given["labels"] = dict(labels)
+        return self._told(await self._transport.call("PATCH", self._path, json=given))
+
+    async def usage(self) -> dict[str, Any] | None:
+        """What it has used since it was started, or in its last run. None: nobody knows."""
+        body = await self._transport.call("GET", f"{self._path}/usage")
+        usage: dict[str, Any] | None = body.get("usage")
+        return usage
+
+    async def logs(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
+        """What happened to it, from its beginning; with `follow` also what happens."""
+        query = {"after": after, "follow": int(follow)}
+        async with aclosing(self._transport.events(f"{self._path}/logs", query=query)) as events:
+            async for kind, body in events:
+                yield Event.of(kind, body)
+
     async def probe(self) -> ProbeResult:
         """What a guest can reach, tried from inside; the sandbox has to run, and stays as it is."""
         body = await self._transport.call(
@@ -241,4 +280,5 @@ class AsyncSandbox:
 
     # Commands in sandboxes of their own.
     run = staticmethod(run)
+    run_batch = staticmethod(run_batch)
     run_stream = staticmethod(run_stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from builtins import list as List
-from collections.abc import Generator, Iterable, Callable
+from collections.abc import Generator, Iterable, Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from agentkernel.client._sync.transport import (
     Transport,
 )
 from agentkernel.client.socket_stream import in_thread
-from agentkernel.client.results import Change, Entry
+from agentkernel.client.results import Change, Entry, written
 from agentkernel.errors import DaemonError
+from agentkernel.ids import new_id
 
 if TYPE_CHECKING:
     from agentkernel.client.tree_copies import TreeUpload
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     Progress = Callable[[TreeSummary], object]
 
 LocalPath = str | os.PathLike[str]
-# The daemon says every 15 s that it is still there.
-_WATCH_SECONDS = 60.0
 
 
 class Files:
@@ -97,6 +96,29 @@ class Files:
         else:
             answer = self._transport.upload(where, data, query=query)
         return _number(answer, "size")
+
+    def upload(
+        self,
+        files: Mapping[str, bytes | str],
+        path: str,
+        *,
+        mode: int | None = None,
+        user: str | None = None,
+    ) -> dict[str, int]:
+        """Writes several files below the directory `path`, with their parents; their sizes.
+
+        For files that are in memory, in one call: `upload_tree` is for those on disk.
+        """
+        boundary = new_id()
+        body = self._transport.fetch(
+            "POST",
+            f"{self._path}/files",
+            query={"path": path, "mode": _octal(mode), "user": user},
+            body=wire.form(files, boundary),
+            headers={"Content-Type": f"multipart/form-data; boundary={boundary}"},
+            seconds=LONG_CALL_SECONDS,
+        )
+        return {name: size for name, size in written(wire.parse_object(body))}
 
     # -- one question, one answer ---------------------------------------------------------------
 
@@ -218,22 +240,11 @@ class Files:
         """Changes below a directory, or of a file, until the caller stops or it is gone."""
         query = {"path": path, "recursive": recursive or None, "user": user}
         where = f"{self._path}/watch"
-        kind, rest = "", b""
-        with closing(
-            self._transport.pieces(where, query=query, patience=_WATCH_SECONDS)
-        ) as pieces:
-            for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"event: "):
-                        kind = line[7:].decode("utf-8", "replace")
-                    elif line.startswith(b"data: "):
-                        body = wire.parse_object(line[6:])
-                        if kind == "end":
-                            return
-                        if kind == "error":
-                            raise wire.error_of(body)
-                        yield Change.of(kind, body)
+        with closing(self._transport.events(where, query=query)) as events:
+            for kind, body in events:
+                if kind == "end":
+                    return
+                yield Change.of(kind, body)
         raise wire.broken("a watch that has no end")
 
     def _tar(self, path: str, query: dict[str, Any]) -> Generator[bytes, None]:

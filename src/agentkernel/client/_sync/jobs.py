@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from builtins import list as List
 from collections.abc import Mapping
 from typing import Any
 
 from agentkernel.client._sync.commands import CommandStream, Command, command_body
-from agentkernel.client._sync.transport import Transport
+from agentkernel.client._sync.transport import Transport, shared_transport
 from agentkernel.client.results import CommandResult, JobInfo
 from agentkernel.client.wire import segment
 from agentkernel.errors import ConflictError
+
+_PAGE = 500
 
 
 class Job:
@@ -109,6 +112,24 @@ class Jobs:
 
     def get(self, id: str) -> Job:
         return find_job(self._transport, id)
+
+
+def list_jobs(
+    *,
+    sandbox: str | None = None,
+    state: str | None = None,
+    transport: Transport | None = None,
+) -> List[Job]:
+    """The jobs of all sandboxes, in the order they were started."""
+    transport = transport or shared_transport()
+    query: dict[str, Any] = {"sandbox": sandbox, "state": state, "limit": _PAGE}
+    found: List[Job] = []
+    while True:
+        body = transport.call("GET", "/v1/jobs", query=query)
+        found += [Job(transport, JobInfo.of(entry)) for entry in body["jobs"]]
+        if body.get("next") is None:
+            return found
+        query["after"] = body["next"]
 
 
 def find_job(transport: Transport, id: str) -> Job:

@@ -25,6 +25,9 @@ CALL_SECONDS = 60.0
 LONG_CALL_SECONDS = 600.0
 # Within a transfer, for the next bytes to come or to be taken: longer than the daemon itself waits.
 PIECE_SECONDS = 120.0
+# Of an event stream: the daemon says every 15 s that it is still there.
+EVENT_SECONDS = 60.0
+_EVENTS = {"Accept": "text/event-stream"}
 _POOL = 8
 # Less than the time after which the daemon closes an idle connection.
 _IDLE_SECONDS = 3.0
@@ -217,8 +220,33 @@ class Transport:
                 for line in whole:
                     yield line.decode("utf-8", "replace").rstrip("\r")
 
+    def events(
+        self, path: str, *, query: Mapping[str, Any] | None = None
+    ) -> Generator[tuple[str, dict[str, Any]], None]:
+        """The events of a stream, by name; an `error` is raised, a `ping` is not told."""
+        kind, rest = "", b""
+        with closing(
+            self.pieces(path, query=query, headers=_EVENTS, patience=EVENT_SECONDS)
+        ) as pieces:
+            for piece in pieces:
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    if line.startswith(b"event: "):
+                        kind = line[7:].decode("utf-8", "replace")
+                    elif line.startswith(b"data: "):
+                        body = wire.parse_object(line[6:])
+                        if kind == "error":
+                            raise wire.error_of(body)
+                        if kind != "ping":
+                            yield kind, body
+
     def pieces(
-        self, path: str, *, query: Mapping[str, Any] | None = None, patience: float | None = None
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
     ) -> Generator[bytes, None]:
         """The bytes of an answer as they come; DaemonError if it breaks off before its end.
 
@@ -227,7 +255,8 @@ class Transport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
-            head = connection.send(self._request("GET", wire.target(path, query)), deadline)
+            data = self._request("GET", wire.target(path, query), headers)
+            head = connection.send(data, deadline)
             if head.status >= 400:
                 pieces = [piece for piece in connection.body(head, deadline)]
                 wire.raise_problem(head, b"".join(pieces))
