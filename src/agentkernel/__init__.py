@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from agentkernel.client._sync.host import Host
     from agentkernel.client._sync.runs import run
     from agentkernel.client._sync.sandbox import Sandbox
-    from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
     from agentkernel.client._sync.transport import Transport
     from agentkernel.client.results import CommandResult
     from agentkernel.errors import AgentKernelError
@@ -47,9 +46,6 @@ _HOMES = {
     "SandboxSpec": "agentkernel.kernel.spec",
     "Transport": "agentkernel.client._sync.transport",
     "arun": "agentkernel.client._async.runs:run",
-    "create_token": "agentkernel.client._sync.tokens",
-    "list_tokens": "agentkernel.client._sync.tokens",
-    "revoke_token": "agentkernel.client._sync.tokens",
     "run": "agentkernel.client._sync.runs",
 }
 
@@ -70,9 +66,6 @@ __all__ = [
     "SandboxSpec",
     "Transport",
     "arun",
-    "create_token",
-    "list_tokens",
-    "revoke_token",
     "run",
 ]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentkernel import AsyncSandbox, Sandbox, Transport, create_token, list_tokens, revoke_token
+from agentkernel import AsyncSandbox, Host, Sandbox, Transport
 from agentkernel.errors import (
     DaemonError,
     InvalidInputError,
@@ -42,7 +42,7 @@ class Served:
         self.url = self.process.stdout.readline().partition(" and ")[2].partition(",")[0]
         assert self.url
         self.local = Transport(str(state))
-        made = create_token("one", transport=self.local)
+        made = Host(transport=self.local).tokens.create("one")
         assert made.token
         self.token = made.token
 
@@ -181,7 +181,7 @@ def test_errors_are_those_of_the_daemon(served: Served) -> None:
     with pytest.raises(NotFoundError):
         Sandbox.connect("nobody", transport=transport)
     with pytest.raises(PolicyDeniedError):
-        list_tokens(transport=transport)
+        Host(transport=transport).tokens.list()
     transport.close()
     for token in (None, "ak_x", "ak_" + "0" * 20 + "_" + "0" * 64):
         with pytest.raises(UnauthenticatedError):
@@ -193,12 +193,13 @@ def test_errors_are_those_of_the_daemon(served: Served) -> None:
 
 
 def test_tokens_by_the_sdk(served: Served) -> None:
-    made = create_token("sdk", scopes=["read"], expires_seconds=60, transport=served.local)
+    tokens = Host(transport=served.local).tokens
+    made = tokens.create("sdk", scopes=["read"], expires_seconds=60)
     assert made.token and made.scopes == ["read"] and made.owner == "token:sdk"
-    assert [t.token for t in list_tokens(transport=served.local) if t.name == "sdk"] == [None]
+    assert [t.token for t in tokens.list() if t.name == "sdk"] == [None]
     transport = Transport(url=served.url, token=made.token)
     assert Sandbox.list(transport=transport) == []
-    assert revoke_token("sdk", transport=served.local).revoked_at is not None
+    assert tokens.revoke("sdk").revoked_at is not None
     with pytest.raises(UnauthenticatedError):
         Sandbox.list(transport=transport)
     transport.close()

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, sandbox
+from agentkernel.client._async import commands, files, host, jobs, sandbox, tokens
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -21,6 +21,7 @@ CLASSES = {
     "Job": jobs.AsyncJob,
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
+    "tokens": tokens.AsyncTokens,
 }
 
 
@@ -34,6 +35,10 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getStatus": ("Host.status", "daemon status, doctor"),
     "getOpenApi": ("Host.openapi", No("for programs; docs/reference/openapi.json has the same")),
     "getDocs": (No("a page for people"), No("a page for people with a browser")),
+    "getMetrics": ("Host.metrics", No("for Prometheus; curl shows it")),
+    "createToken": ("tokens.create", "token create"),
+    "listTokens": ("tokens.list", "token list"),
+    "revokeToken": ("tokens.revoke", "token revoke"),
     "shutDown": ("Host.shut_down", "daemon stop, daemon restart"),
     "listBackends": ("Host.backends", "setup"),
     "getHealth": ("Host.doctor", "doctor"),
@@ -95,6 +100,9 @@ METHODS_ALONE = {
 VERBS_ALONE = {
     "info": "what would hold here; asks no daemon",
     "serve": "is the daemon",
+    "mcp": "another door, with tools of its own: tests/mcp",
+    "mcp install": "files of other programs",
+    "mcp uninstall": "files of other programs",
     "daemon logs": "a file of the daemon's, for when it does not answer",
     "config show": "files of the user's, which the daemon does not read",
     "config path": "files of the user's",
@@ -122,7 +130,7 @@ def verbs(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Itera
     groups = [
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     ]
-    if not groups:
+    if not groups or not groups[0].required:
         yield " ".join(words)
     for group in groups:
         for name, inner in group.choices.items():
@@ -151,7 +159,7 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
-    from agentkernel.client._sync import commands, files, host, jobs, sandbox
+    from agentkernel.client._sync import commands, files, host, jobs, sandbox, tokens
 
     assert _sync.__doc__
     twins = {
@@ -161,6 +169,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "Job": jobs.Job,
         "stream": commands.CommandStream,
         "Host": host.Host,
+        "tokens": tokens.Tokens,
     }
     for shown, kind in CLASSES.items():
         for name in (one for one in vars(kind) if not one.startswith("_")):

@@ -570,6 +570,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All tokens, also those that ended */
+        get: operations["listTokens"];
+        put?: never;
+        /** Make a token; its text is in this answer and nowhere else */
+        post: operations["createToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/tokens/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** End a token, by id or name, and all that it holds open */
+        delete: operations["revokeToken"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The daemon's numbers, for Prometheus */
+        get: operations["getMetrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/openapi.json": {
         parameters: {
             query?: never;
@@ -616,6 +668,7 @@ export interface components {
         /**
          * Actor
          * @description Who asked. `client` is what the other end calls itself; the rest the kernel vouches for.
+         *         `token`: the id of the one that was shown; `address`: where from.
          */
         Actor: {
             door: string;
@@ -625,6 +678,10 @@ export interface components {
             uid?: number | null;
             /** @default null */
             pid?: number | null;
+            /** @default null */
+            token?: string | null;
+            /** @default null */
+            address?: string | null;
             /** @default null */
             client?: string | null;
         };
@@ -941,7 +998,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1047,6 +1104,21 @@ export interface components {
             run_bytes: number;
             tmpfs_inodes: number;
         };
+        /**
+         * MadeToken
+         * @description `token`: what to show, told this once.
+         */
+        MadeToken: {
+            id: string;
+            name: string;
+            owner: string;
+            scopes: string[];
+            created_at: number;
+            expires_at: number | null;
+            last_used_at: number | null;
+            revoked_at: number | null;
+            token: string;
+        };
         /** MakeDirectory */
         MakeDirectory: {
             path: string;
@@ -1129,6 +1201,25 @@ export interface components {
             on_idle?: ("remove" | "stop") | null;
         };
         /**
+         * NewToken
+         * @description `owner`: whose sandboxes there are for it; one of its own unless given.
+         */
+        NewToken: {
+            name: string;
+            /** @default null */
+            owner?: string | null;
+            /**
+             * @default [
+             *       "read",
+             *       "exec",
+             *       "manage"
+             *     ]
+             */
+            scopes?: ("admin" | "exec" | "host-paths" | "manage" | "read")[];
+            /** @default null */
+            expires_seconds?: number | null;
+        };
+        /**
          * Notice
          * @description `run` only: a default of the profile that does not hold on this machine.
          */
@@ -1208,7 +1299,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1378,6 +1469,7 @@ export interface components {
         Sandbox: {
             id: string;
             name: string | null;
+            owner: string;
             /** @enum {unknown} */
             state: "creating" | "error" | "removing" | "running" | "stopped";
             backend: string;
@@ -1410,6 +1502,7 @@ export interface components {
         SandboxDetail: {
             id: string;
             name: string | null;
+            owner: string;
             /** @enum {unknown} */
             state: "creating" | "error" | "removing" | "running" | "stopped";
             backend: string;
@@ -1588,6 +1681,24 @@ export interface components {
             event: "taken";
             bytes: number;
         };
+        /**
+         * Token
+         * @description A token as shown: neither its secret, which nobody has, nor the secret's hash.
+         */
+        Token: {
+            id: string;
+            name: string;
+            owner: string;
+            scopes: string[];
+            created_at: number;
+            expires_at: number | null;
+            last_used_at: number | null;
+            revoked_at: number | null;
+        };
+        /** TokenList */
+        TokenList: {
+            tokens: components["schemas"]["Token"][];
+        };
         /** TreeWritten */
         TreeWritten: {
             files: number;
@@ -1632,14 +1743,16 @@ export interface components {
         };
         /**
          * Version
-         * @description `api` is the number in the paths.
+         * @description `api` is the number in the paths; `url`: where it listens on a network. The directory is told
+         *         to those who may do everything.
          */
         Version: {
             version: string;
             api: number;
             pid: number;
             started_at: number;
-            state_dir: string;
+            state_dir: string | null;
+            url: string | null;
         };
         /**
          * Words
@@ -1760,6 +1873,7 @@ export interface operations {
             query?: {
                 label?: string[];
                 state?: string[];
+                owner?: string;
                 after?: number;
                 limit?: number;
             };
@@ -2788,6 +2902,97 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listTokens: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    createToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewToken"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeToken"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    revokeToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Token"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getMetrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": unknown;
                 };
             };
             default: components["responses"]["Problem"];

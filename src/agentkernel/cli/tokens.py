@@ -9,7 +9,7 @@ import time
 from agentkernel.cli.notices import tell_version
 from agentkernel.cli.outcome import OURS, say
 from agentkernel.cli.tables import ago, show, until
-from agentkernel.client._sync.tokens import create_token, list_tokens, revoke_token
+from agentkernel.client._sync.tokens import Tokens
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import TokenInfo
 from agentkernel.errors import AgentKernelError
@@ -21,19 +21,18 @@ def main(options: argparse.Namespace) -> int:
     transport = Transport()
     verbs = {"create": _create, "list": _list, "revoke": _revoke}
     try:
-        return verbs[options.verb](options, transport)
+        return verbs[options.verb](options, Tokens(transport))
     finally:
         tell_version(transport)
         transport.close()
 
 
-def _create(options: argparse.Namespace, transport: Transport) -> int:
-    made = create_token(
+def _create(options: argparse.Namespace, tokens: Tokens) -> int:
+    made = tokens.create(
         options.name,
         owner=options.owner,
         scopes=options.scope,
         expires_seconds=options.expires,
-        transport=transport,
     )
     if options.json:
         print(json.dumps(made.raw))
@@ -51,8 +50,8 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
     return 0
 
 
-def _list(options: argparse.Namespace, transport: Transport) -> int:
-    found = list_tokens(transport=transport)
+def _list(options: argparse.Namespace, tokens: Tokens) -> int:
+    found = tokens.list()
     if not options.all:
         found = [token for token in found if _state(token) == "valid"]
     if options.json:
@@ -82,13 +81,13 @@ def _state(token: TokenInfo) -> str:
     return "expired" if ended else "valid"
 
 
-def _revoke(options: argparse.Namespace, transport: Transport) -> int:
+def _revoke(options: argparse.Namespace, tokens: Tokens) -> int:
     from agentkernel.cli.main import report
 
     done, failed = [], []
     for name in options.tokens:
         try:
-            done.append(revoke_token(name, transport=transport).raw)
+            done.append(tokens.revoke(name).raw)
             if not options.json:
                 print(name)
         except AgentKernelError as error:

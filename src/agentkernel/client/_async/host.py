@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from agentkernel.client._async.jobs import AsyncJob, find_job, list_jobs
+from agentkernel.client._async.tokens import AsyncTokens
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
     AsyncTransport,
@@ -20,6 +21,7 @@ class AsyncHost:
 
     def __init__(self, *, transport: AsyncTransport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.tokens = AsyncTokens(self._transport)
 
     async def version(self) -> dict[str, Any]:
         """Version, process and state directory of the daemon."""
@@ -79,6 +81,10 @@ class AsyncHost:
         async with aclosing(self._transport.events("/v1/audit", query=query)) as events:
             async for _, body in events:
                 yield body
+
+    async def metrics(self) -> str:
+        """The daemon's numbers, as Prometheus reads them."""
+        return (await self._transport.fetch("GET", "/metrics")).decode()
 
     async def shut_down(self) -> None:
         """Ends the daemon; sandboxes and jobs go on, and the next call starts another."""

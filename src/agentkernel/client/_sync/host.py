@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
+from agentkernel.client._sync.tokens import Tokens
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
     Transport,
@@ -21,6 +22,7 @@ class Host:
 
     def __init__(self, *, transport: Transport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.tokens = Tokens(self._transport)
 
     def version(self) -> dict[str, Any]:
         """Version, process and state directory of the daemon."""
@@ -80,6 +82,10 @@ class Host:
         with closing(self._transport.events("/v1/audit", query=query)) as events:
             for _, body in events:
                 yield body
+
+    def metrics(self) -> str:
+        """The daemon's numbers, as Prometheus reads them."""
+        return (self._transport.fetch("GET", "/metrics")).decode()
 
     def shut_down(self) -> None:
         """Ends the daemon; sandboxes and jobs go on, and the next call starts another."""

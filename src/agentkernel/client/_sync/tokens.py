@@ -5,39 +5,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkernel.client._sync.transport import Transport, shared_transport
+from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import TokenInfo
 from agentkernel.client.wire import segment
 
 
-def create_token(
-    name: str,
-    *,
-    owner: str | None = None,
-    scopes: Sequence[str] | None = None,
-    expires_seconds: float | None = None,
-    transport: Transport | None = None,
-) -> TokenInfo:
-    """A new token. Its `token` is what a caller shows, and is given this one time only."""
-    wanted = {
-        "name": name,
-        "owner": owner,
-        "scopes": None if scopes is None else list(scopes),
-        "expires_seconds": expires_seconds,
-    }
-    transport = transport or shared_transport()
-    body = {key: value for key, value in wanted.items() if value is not None}
-    return TokenInfo.of(transport.call("POST", "/v1/tokens", json=body))
+class Tokens:
+    """Those of one daemon: `Host().tokens`."""
 
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
-def list_tokens(*, transport: Transport | None = None) -> list[TokenInfo]:
-    """All tokens, with those that ended lately."""
-    transport = transport or shared_transport()
-    body = transport.call("GET", "/v1/tokens")
-    return [TokenInfo.of(entry) for entry in body["tokens"]]
+    def create(
+        self,
+        name: str,
+        *,
+        owner: str | None = None,
+        scopes: Sequence[str] | None = None,
+        expires_seconds: float | None = None,
+    ) -> TokenInfo:
+        """A new token. Its `token` is what a caller shows, and is given this one time only."""
+        wanted = {
+            "name": name,
+            "owner": owner,
+            "scopes": None if scopes is None else [*scopes],
+            "expires_seconds": expires_seconds,
+        }
+        body = {key: value for key, value in wanted.items() if value is not None}
+        return TokenInfo.of(self._transport.call("POST", "/v1/tokens", json=body))
 
+    def revoke(self, id: str) -> TokenInfo:
+        """Ends a token, by id or name, and all that it holds open."""
+        return TokenInfo.of(self._transport.call("DELETE", f"/v1/tokens/{segment(id)}"))
 
-def revoke_token(id: str, *, transport: Transport | None = None) -> TokenInfo:
-    """Ends a token, by id or name, and all that it holds open."""
-    transport = transport or shared_transport()
-    return TokenInfo.of(transport.call("DELETE", f"/v1/tokens/{segment(id)}"))
+    def list(self) -> list[TokenInfo]:
+        """All tokens, with those that ended lately."""
+        body = self._transport.call("GET", "/v1/tokens")
+        return [TokenInfo.of(entry) for entry in body["tokens"]]
