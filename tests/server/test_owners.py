@@ -65,7 +65,9 @@ def test_anothers_job_does_not_exist(daemon: Daemon, claudes: str) -> None:
     path = f"/v1/sandboxes/{claudes}/jobs"
     status, job = daemon.request("POST", path, {"argv": ["sleep", "60"]}, CLAUDE)
     assert status == 201
-    assert daemon.request("GET", f"/v1/jobs/{job['id']}", headers=CODEX)[0] == 404
+    status, refused = daemon.request("GET", f"/v1/jobs/{job['id']}", headers=CODEX)
+    assert (status, refused["detail"]) == (404, f"no job {job['id']}"), "as if it had never been"
+    assert claudes not in str(refused)
     kill = f"/v1/jobs/{job['id']}/signal"
     assert daemon.request("POST", kill, {"kill": True}, CODEX)[0] == 404
     assert daemon.request("GET", f"/v1/jobs/{job['id']}", headers=CLAUDE)[1]["state"] == "running"

@@ -120,7 +120,7 @@ class Jobs:
             await self.refresh(live)
 
     async def get(self, id: str, *, owner: str | None = None) -> JobRecord:
-        job = await self._store.get_job(id)
+        job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         await self.refresh(live)
         return await self._store.get_job(id)
@@ -132,7 +132,7 @@ class Jobs:
     ) -> AsyncIterator[GuestProcess]:
         """Its output from the given offsets, live to its end; stdin goes to it. Leaving the block
         leaves the job alone."""
-        job = await self._store.get_job(id)
+        job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         if job.state == "lost":
             raise ConflictError("the job was lost with its sandbox's processes")
@@ -149,7 +149,7 @@ class Jobs:
 
     async def written(self, id: str, *, owner: str | None = None) -> dict[Channel, int] | None:
         """How much of stdout and stderr a running job has written; None if it has ended."""
-        job = await self._store.get_job(id)
+        job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         with live.used() as sandbox:
             entry = (await _processes(sandbox)).get(id)
@@ -167,7 +167,7 @@ class Jobs:
         await self._call(id, owner, "signal", kill=True)
 
     async def _call(self, id: str, owner: str | None, op: str, **arguments: Any) -> None:
-        job = await self._store.get_job(id)
+        job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         with live.used() as sandbox:
             await sandbox.channel.call(op, id=id, **arguments)

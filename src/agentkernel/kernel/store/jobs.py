@@ -57,11 +57,18 @@ def update(
     return record
 
 
-def get(connection: sqlite3.Connection, id: str) -> JobRecord:
+def get(connection: sqlite3.Connection, id: str, owner: str | None = None) -> JobRecord:
+    """One of another owner's sandbox is not there, in the same words as one that never was."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM jobs WHERE id = ?", (id,)).fetchone()
-    if row is None:
+    record = None if row is None else from_row(JobRecord, row)
+    if record is not None and owner is not None:
+        try:
+            sandboxes.get(connection, record.sandbox_id, owner)
+        except NotFoundError:
+            record = None
+    if record is None:
         raise NotFoundError(f"no job {id}", hint="list the jobs of the sandbox")
-    return from_row(JobRecord, row)
+    return record
 
 
 def of_sandbox(

@@ -260,8 +260,9 @@ class Store:
 
         return await self._write(work)
 
-    async def get_job(self, id: str) -> JobRecord:
-        return await self._read(lambda c: job_rows.get(c, id))
+    async def get_job(self, id: str, owner: str | None = None) -> JobRecord:
+        """NotFoundError, also for one in another owner's sandbox."""
+        return await self._read(lambda c: job_rows.get(c, id, owner))
 
     async def jobs_of(self, sandbox_id: str, *, states: Collection[str] = ()) -> list[JobRecord]:
         """In the order of insertion; none for a sandbox that is not there."""
