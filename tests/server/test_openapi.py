@@ -54,6 +54,8 @@ def test_names_are_stable_and_unique(document: dict[str, Any]) -> None:
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch("[a-z]+([A-Z][a-z]+)*", id) for id in ids)
+    # Two types of one name would get their modules' names.
+    assert all(re.fullmatch("[A-Z][A-Za-z]+", name) for name in document["components"]["schemas"])
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:

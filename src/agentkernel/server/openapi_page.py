@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any, Final
@@ -135,7 +136,7 @@ def _schema(name: str, schema: Mapping[str, Any]) -> str:
 
 def _default(schema: Mapping[str, Any]) -> str:
     value = schema.get("default")
-    return f", <code>{escape(str(value))}</code> by default" if value else ""
+    return f", <code>{escape(json.dumps(value))}</code> by default" if value else ""
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -41,7 +41,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     """All that was there is delivered, and the job goes on."""
 
     stdout_offset: int

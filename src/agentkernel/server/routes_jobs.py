@@ -24,7 +24,7 @@ from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Command, Signal
 from agentkernel.server.callers import owner_of
 from agentkernel.server.operations import EVENTS, route
-from agentkernel.server.output_events import COMMAND_EVENTS, CaughtUp, Writer, outputs
+from agentkernel.server.output_events import COMMAND_EVENTS, Delivered, Writer, outputs
 from agentkernel.server.streams import Frames, websocket
 from agentkernel.server.tracing import traced
 
@@ -118,7 +118,7 @@ async def _output_events(
                 yield event
         if written is not None and process.status is None:
             out, err = (process.offsets[channel] for channel in offsets)
-            yield sse.event("caught_up", CaughtUp(stdout_offset=out, stderr_offset=err))
+            yield sse.event("caught_up", Delivered(stdout_offset=out, stderr_offset=err))
             return
     yield writer.exit(await kernel.jobs.outcome(job))
 
@@ -162,7 +162,7 @@ ROUTES: list[BaseRoute] = [
     route(
         "GET", "/v1/jobs/{job}/output", _output, needs="read", id="streamJobOutput", tag="jobs",
         summary="A job's output from any offset and live, as events; nobody else may be attached",
-        answers={200: EVENTS}, events={**COMMAND_EVENTS, "caught_up": CaughtUp},
+        answers={200: EVENTS}, events={**COMMAND_EVENTS, "caught_up": Delivered},
         headers={"Last-Event-ID": "the last event that was seen; goes before the offsets"},
     ),
     route(
