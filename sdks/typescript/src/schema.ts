@@ -588,7 +588,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/tokens/{id}": {
+    "/v1/tokens/{token}": {
         parameters: {
             query?: never;
             header?: never;
@@ -773,6 +773,16 @@ export interface components {
             pid: number;
         };
         /**
+         * CaughtUp
+         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
+         */
+        CaughtUp: {
+            /** @enum {unknown} */
+            event: "caught_up";
+            stdout_offset: number;
+            stderr_offset: number;
+        };
+        /**
          * Changed
          * @description A change below what is watched; paths are relative to it, empty for that itself.
          */
@@ -877,6 +887,14 @@ export interface components {
             rows?: number | null;
             /** @default null */
             columns?: number | null;
+        };
+        /**
+         * Delivered
+         * @description All that was there is delivered, and the job goes on.
+         */
+        Delivered: {
+            stdout_offset: number;
+            stderr_offset: number;
         };
         /**
          * EffectiveLine
@@ -1767,24 +1785,6 @@ export interface components {
          */
         Written: {
             size: number;
-        };
-        /**
-         * CaughtUp
-         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
-         */
-        "agentkernel.server.controls.CaughtUp": {
-            /** @enum {unknown} */
-            event: "caught_up";
-            stdout_offset: number;
-            stderr_offset: number;
-        };
-        /**
-         * CaughtUp
-         * @description All that was there is delivered, and the job goes on.
-         */
-        "agentkernel.server.output_events.CaughtUp": {
-            stdout_offset: number;
-            stderr_offset: number;
         };
     };
     responses: {
@@ -2958,8 +2958,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Id or name of the sandbox. */
-                id: string;
+                /** @description Id or name of the token. */
+                token: string;
             };
             cookie?: never;
         };

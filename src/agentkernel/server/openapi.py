@@ -35,7 +35,11 @@ _TAGS: Final = {
 }
 # Requests of clients, and lines that leave out what is not there.
 _SPARSE: Final = {"Control", "AuditEntry", "Actor"}
-_PATH_WORDS: Final = {"id": "Id or name of the sandbox.", "job": "Id of the job."}
+_PATH_WORDS: Final = {
+    "id": "Id or name of the sandbox.",
+    "job": "Id of the job.",
+    "token": "Id or name of the token.",
+}
 _STATUS_WORDS: Final = {
     101: "The stream begins.",
     200: "Done.",

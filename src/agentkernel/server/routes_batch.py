@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from agentkernel.errors import AgentKernelError
+from agentkernel.guest.processes import ProcessOptions
 from agentkernel.server.answers import Batch, BatchEntry, Problem, result_of
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import BatchCommand, RunBatch
@@ -15,6 +16,7 @@ from agentkernel.server.callers import caller_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, problem
+from agentkernel.server.tracing import traced
 
 
 async def _run_batch(request: Request, body: RunBatch) -> Batch:
@@ -31,7 +33,8 @@ async def _run_batch(request: Request, body: RunBatch) -> Batch:
         async with free:
             sandbox = OneCommand(service, owner, spec, body.ttl_seconds)
             try:
-                return await _result(service, sandbox, command)
+                options = traced(request, command.options())
+                return await _result(service, sandbox, command, options)
             except AgentKernelError as exc:
                 return BatchEntry(error=Problem(**problem(exc)))
 
@@ -43,13 +46,15 @@ async def _run_batch(request: Request, body: RunBatch) -> Batch:
     return await service.while_wanted(request.receive, all_of_them())
 
 
-async def _result(service: Service, sandbox: OneCommand, command: BatchCommand) -> BatchEntry:
+async def _result(
+    service: Service, sandbox: OneCommand, command: BatchCommand, options: ProcessOptions
+) -> BatchEntry:
     async with sandbox.removed_then() as id:
         await sandbox.make()
         result = await service.kernel.run(
             id,
             command.words(),
-            command.options(),
+            options,
             stdin=command.input(),
             output_bytes=command.output_bytes,
         )

@@ -77,7 +77,7 @@ async def _list(request: Request) -> TokenList:
 
 
 async def _revoke(request: Request) -> Token:
-    record = await service_of(request).kernel.tokens.revoke(request.path_params["id"])
+    record = await service_of(request).kernel.tokens.revoke(request.path_params["token"])
     return Token(**_shown(record))
 
 
@@ -92,7 +92,7 @@ ROUTES: list[BaseRoute] = [
         summary="All tokens, also those that ended",
     ),
     route(
-        "DELETE", "/v1/tokens/{id}", _revoke, needs="admin", id="revokeToken", tag="tokens",
+        "DELETE", "/v1/tokens/{token}", _revoke, needs="admin", id="revokeToken", tag="tokens",
         summary="End a token, by id or name, and all that it holds open",
     ),
 ]  # fmt: skip

@@ -104,7 +104,7 @@ ROUTES = {
     "GET /metrics": LOOKS,
     "POST /v1/tokens": "token.create",
     "GET /v1/tokens": LOOKS,
-    "DELETE /v1/tokens/{id}": "token.revoke",
+    "DELETE /v1/tokens/{token}": "token.revoke",
 }
 
 

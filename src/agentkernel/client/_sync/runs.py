@@ -57,14 +57,15 @@ def run_batch(
     The answers are in the order of the commands. One that could not be run is the error that says
     why, and stops none of the others.
     """
+    transport = transport or shared_transport()
     options = {"cwd": cwd, "timeout_seconds": timeout_seconds, "output_bytes": output_bytes}
     wanted = {
-        "spec": {"host_env": host_environment(), **spec},
+        "spec": {"host_env": host_environment(transport.daemon), **spec},
         "commands": [command_body(command, options) for command in commands],
         "parallel": parallel,
         "ttl_seconds": ttl_seconds,
     }
-    body = (transport or shared_transport()).call(
+    body = transport.call(
         "POST",
         "/v1/run/batch",
         json={key: value for key, value in wanted.items() if value is not None},
