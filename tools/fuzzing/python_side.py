@@ -19,6 +19,19 @@ def _interpreter() -> str:
     return str(own) if own.exists() else sys.executable
 
 
+def check() -> None:
+    """Raises FuzzFailure where it can't be run."""
+    found = subprocess.run(
+        [_interpreter(), "-c", "import hypothesis, pytest"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    if found.returncode:
+        raise FuzzFailure("the Python side needs the packages of the tests; ./test installs them")
+
+
 def run(seconds: float, *, seed: int | None = None) -> Result:
     """All of tests/fuzz; with 0 seconds as short as in a normal run of the tests."""
     result = Result("python", "hypothesis", seconds=seconds)

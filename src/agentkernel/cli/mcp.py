@@ -65,7 +65,12 @@ def http_app(service: Service) -> AbstractAsyncContextManager[ASGIApp]:
     from agentkernel.mcp.http import serving
 
     options = build_parser(["mcp"]).parse_args(["mcp", "-c", "none"])
-    return serving(operator_of(options), str(service.kernel.state_dir))
+    return serving(
+        operator_of(options),
+        str(service.kernel.state_dir),
+        hosts=service.hosts,
+        origins=service.origins,
+    )
 
 
 def _install(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ the client's name.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,9 +33,14 @@ IDLE_SECONDS = 30 * 60.0
 
 @asynccontextmanager
 async def serving(
-    operator: Operator, state_dir: str, *, hosts: Sequence[str] = LOCAL_HOSTS
+    operator: Operator,
+    state_dir: str,
+    *,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
 ) -> AsyncIterator[ASGIApp]:
-    """The application while it works; what is under way is ended at the end."""
+    """The application while it works; what is under way is ended at the end. `hosts`, `origins`:
+    names and pages that the daemon's door lets in besides this machine's own."""
     # What it writes about failures may hold what was in a message, and the daemon's log must not.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     service = Service(operator, state_dir=state_dir, principal=_principal)
@@ -43,7 +48,8 @@ async def serving(
         service.server(),
         security_settings=TransportSecuritySettings(
             enable_dns_rebinding_protection=True,
-            allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)],
+            allowed_hosts=[*hosts, *LOCAL_HOSTS, *(f"{host}:*" for host in LOCAL_HOSTS)],
+            allowed_origins=[*origins],
         ),
         max_request_body_size=MAX_BODY,
         session_idle_timeout=IDLE_SECONDS,

@@ -54,8 +54,10 @@ class Service:
         self.started_at = time.time()
         self.stopping = asyncio.Event()
         self.stop_asked: Callable[[], None] = self.stopping.set
-        # Where it can be reached over a network.
+        # Where it can be reached over a network, by which names, from which pages.
         self.url: str | None = None
+        self.hosts: frozenset[str] = frozenset()
+        self.origins: tuple[str, ...] = ()
         self.metrics = Metrics()
         self.spans: Spans | None = None
         self._streams: Counter[str] = Counter()

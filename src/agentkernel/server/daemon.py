@@ -103,7 +103,8 @@ async def _serve(
             servers = [HttpServer(service, stack.enter_context(_listening(state_dir)))]
             if listen is not None:
                 network = stack.enter_context(listening(listen))
-                service.url = network.url
+                service.url, service.hosts = network.url, network.hosts
+                service.origins = network.origins
                 servers.append(HttpServer(service, network.listener, network))
             stack.enter_context(_signals(service))
             for server in servers:
