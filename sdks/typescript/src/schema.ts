@@ -716,6 +716,16 @@ export interface components {
             pid: number;
         };
         /**
+         * CaughtUp
+         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
+         */
+        CaughtUp: {
+            /** @enum {unknown} */
+            event: "caught_up";
+            stdout_offset: number;
+            stderr_offset: number;
+        };
+        /**
          * Changed
          * @description A change below what is watched; paths are relative to it, empty for that itself.
          */
@@ -820,6 +830,14 @@ export interface components {
             rows?: number | null;
             /** @default null */
             columns?: number | null;
+        };
+        /**
+         * Delivered
+         * @description All that was there is delivered, and the job goes on.
+         */
+        Delivered: {
+            stdout_offset: number;
+            stderr_offset: number;
         };
         /**
          * EffectiveLine
@@ -1654,24 +1672,6 @@ export interface components {
          */
         Written: {
             size: number;
-        };
-        /**
-         * CaughtUp
-         * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
-         */
-        "agentkernel.server.controls.CaughtUp": {
-            /** @enum {unknown} */
-            event: "caught_up";
-            stdout_offset: number;
-            stderr_offset: number;
-        };
-        /**
-         * CaughtUp
-         * @description All that was there is delivered, and the job goes on.
-         */
-        "agentkernel.server.output_events.CaughtUp": {
-            stdout_offset: number;
-            stderr_offset: number;
         };
     };
     responses: {
