@@ -143,6 +143,7 @@ export class Client {
   ): AsyncGenerator<Buffer, void, undefined> {
     const limit = new Limit(request.signal, CALL_SECONDS);
     limit.check();
+    await this.#noticeClosed();
     const exchange = this.#send("GET", path, request, limit);
     try {
       exchange.request.end();
@@ -176,6 +177,7 @@ export class Client {
     const headers = { ...request.headers, "Content-Type": "application/octet-stream" };
     const limit = new Limit(request.signal, undefined);
     limit.check();
+    await this.#noticeClosed();
     const exchange = this.#send("PUT", path, { ...request, headers }, limit);
     const { request: sending } = exchange;
     try {
@@ -224,7 +226,7 @@ export class Client {
 
   /**
    * Idle connections that the daemon has closed are dropped by Node once its event loop has looked at
-   * them, which two turns make sure of; a call that can't be repeated must not be sent on such a one.
+   * them, which two turns make sure of; what is not sent again must not be sent on such a one.
    */
   async #noticeClosed(): Promise<void> {
     if (Object.keys(this.#agent.freeSockets).length === 0) return;

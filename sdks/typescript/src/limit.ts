@@ -3,6 +3,9 @@
 import type * as http from "node:http";
 import { DaemonTimeoutError } from "./error-types.ts";
 
+// What a timer can hold; a call that may take weeks has no clock.
+const MOST_MS = 2 ** 31 - 1;
+
 /** The clock and the signal of one call. */
 export class Limit {
   /** What is cut off when the time is over, or when the signal says so. */
@@ -15,15 +18,18 @@ export class Limit {
 
   constructor(signal: AbortSignal | undefined, seconds: number | undefined) {
     this.#signal = signal;
+    if (signal?.aborted) {
+      this.#over = signal.reason;
+      return;
+    }
     signal?.addEventListener("abort", this.#onAbort);
-    if (signal?.aborted) this.#over = signal.reason;
     this.restart(seconds);
   }
 
   /** From now on so many seconds; undefined: no clock. */
   restart(seconds: number | undefined): void {
     clearTimeout(this.#timer);
-    if (seconds === undefined) return;
+    if (seconds === undefined || seconds * 1000 > MOST_MS) return;
     this.#timer = setTimeout(() => {
       this.#expire(new DaemonTimeoutError("the daemon did not answer in time"));
     }, seconds * 1000);

@@ -64,6 +64,10 @@ describe("to the end", () => {
     expect(missing).toMatchObject({ outcome: "not_started", exitCode: null, errno: "ENOENT" });
   });
 
+  test("a time that no timer can hold is a time", async () => {
+    expect((await sandbox.exec("echo 1", { timeoutSeconds: 3e6 })).stdout).toBe("1\n");
+  });
+
   test("output is bounded and counted", async () => {
     const done = await sandbox.exec("head -c 100000 /dev/zero", { outputBytes: 1000 });
     expect(done).toMatchObject({ truncated: true, droppedBytes: 99_000 });

@@ -140,6 +140,13 @@ test("a program ends by itself, whatever it left open or half read", async () =>
       for await (const chunk of runStream("echo 1; sleep 1000")) break;
       await sandbox.stream("sleep 1000", { signal: AbortSignal.timeout(200) }).wait().catch(() => {});
       await sandbox.files.read("/nope").catch(() => {});
+      const signal = AbortSignal.abort();
+      for (const call of [
+        sandbox.files.readStream("/tmp/w/big", { signal }).next(),
+        sandbox.files.write("/tmp/w/x", [Buffer.alloc(1)], { signal }),
+        sandbox.stream("true", { signal }).wait(),
+        sandbox.refresh({ signal }),
+      ]) await call.then(() => process.exit(1), () => {});
       const job = await sandbox.jobs.start("sleep 1000");
       await job.output({ signal: AbortSignal.timeout(200) }).wait().catch(() => {});
       await sandbox.remove();

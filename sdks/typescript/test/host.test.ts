@@ -1,5 +1,6 @@
 /** The daemon, its machine, and calls about many sandboxes at once. */
 
+import { existsSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   AgentKernelError,
@@ -14,11 +15,9 @@ import {
 import { rejection } from "./waiting.ts";
 
 const host = new Host();
-const described = await host.openapi().then(
-  () => true,
-  () => false,
-);
-if (!described) process.stderr.write("BATCHES AND THE LIKE ARE NOT TRIED: this daemon has none\n");
+// What the pages of this clone promise has to be there.
+const described = existsSync(new URL("../../../docs/reference/openapi.json", import.meta.url));
+if (!described) process.stderr.write("BATCHES AND THE LIKE ARE NOT TRIED: no openapi.json\n");
 
 test("the daemon tells of itself", async () => {
   using client = new Client();
