@@ -71,7 +71,7 @@ async def test_a_client_with_a_token(served: Served) -> None:
             "stdout"
         ] == "42\n"
     (found,) = Sandbox.list(owner="*", transport=served.local)
-    assert found.owner == "token:one/mcp:tester"
+    assert found.info.owner == "token:one/mcp:tester"
     assert Sandbox.list(transport=served.local) == []
 
 

@@ -122,3 +122,14 @@ def test_run_out_of_memory(daemon: Daemon) -> None:
     if status == 422:
         pytest.skip(result["detail"])
     assert (result["outcome"], result["exit_code"]) == ("oom", None)
+
+
+def test_a_timeout_of_more_than_the_protocol_holds(daemon: Daemon, sandbox: str) -> None:
+    body = {"argv": ["true"], "timeout_seconds": 4_294_967}
+    status, result = daemon.request("POST", f"/v1/sandboxes/{sandbox}/exec", body)
+    assert (status, result["exit_code"]) == (200, 0)
+    for path in ("exec", "jobs"):
+        body = {"argv": ["true"], "timeout_seconds": 4_294_968}
+        status, refused = daemon.request("POST", f"/v1/sandboxes/{sandbox}/{path}", body)
+        assert (status, refused["code"]) == (400, "invalid_input")
+        assert "49 days" in refused["detail"] and "leave it out" in refused["hint"]

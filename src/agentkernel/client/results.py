@@ -203,6 +203,7 @@ class SandboxInfo(NamedTuple):
 
     id: str
     name: str | None
+    owner: str
     state: str
     backend: str
     labels: dict[str, str]
@@ -219,6 +220,7 @@ class SandboxInfo(NamedTuple):
             return cls(
                 id=body["id"],
                 name=body.get("name"),
+                owner=body.get("owner", ""),
                 state=body["state"],
                 backend=body.get("backend", ""),
                 labels=body.get("labels") or {},

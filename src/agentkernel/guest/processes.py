@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from agentkernel.errors import GuestProtocolError
+from agentkernel.errors import GuestProtocolError, InvalidInputError
 from agentkernel.guest.channel import Control, End, GuestChannel, Output, Stream
 from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
 from agentkernel.outcomes import Outcome as Outcome
+
+# Of the protocol: milliseconds in 32 bits.
+MAX_TIMEOUT_SECONDS: Final = 0xFFFFFFFF // 1000
 
 # What agentd can know; `oom` and `lost` are the host's own judgement.
 _REPORTED = frozenset({Outcome.EXITED, Outcome.SIGNALED, Outcome.TIMEOUT, Outcome.NOT_STARTED})
@@ -114,7 +117,7 @@ class GuestProcess:
         if options.pty is not None:
             request["pty"] = {"rows": options.pty[0], "cols": options.pty[1]}
         if options.timeout_seconds is not None:
-            request["timeout_ms"] = max(1, round(options.timeout_seconds * 1000))
+            request["timeout_ms"] = _milliseconds(options.timeout_seconds)
         return cls(channel.open("exec", **request), id)
 
     @property
@@ -245,3 +248,11 @@ def count(body: dict[str, Any], key: str) -> int:
 
 def _word(value: Any) -> str | None:
     return value[:64] if isinstance(value, str) else None
+
+
+def _milliseconds(timeout_seconds: float) -> int:
+    if timeout_seconds > MAX_TIMEOUT_SECONDS:
+        raise InvalidInputError(
+            "the timeout of a command is 49 days at most", hint="leave it out: then there is none"
+        )
+    return max(1, round(timeout_seconds * 1000))
