@@ -5,6 +5,7 @@ import { Job } from "./jobs.ts";
 import { type Event, eventOf, jobInfo, listOf, objectOf } from "./results.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
+import { Tokens } from "./tokens.ts";
 import type { Schemas } from "./wire.ts";
 
 const PAGE = 500;
@@ -21,9 +22,12 @@ export interface EventOptions extends CallOptions {
 /** The daemon that the environment names, or the given client's. */
 export class Host {
   readonly #client: Client;
+  /** Who may use the daemon over a network. */
+  readonly tokens: Tokens;
 
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
+    this.tokens = new Tokens(this.#client);
   }
 
   /** Version, process and state directory of the daemon. */
@@ -105,6 +109,12 @@ export class Host {
     for await (const { body } of serverEvents(this.#client, "/v1/audit", { query, signal })) {
       yield body as unknown as Schemas["AuditEntry"];
     }
+  }
+
+  /** The daemon's numbers, as Prometheus reads them. */
+  async metrics(options: CallOptions = {}): Promise<string> {
+    const text = await this.#client.fetch("GET", "/metrics", { signal: options.signal });
+    return text.toString();
   }
 
   /** Ends the daemon; sandboxes and jobs go on, and the next call starts another. */

@@ -41,4 +41,5 @@ export {
   type UpdateOptions,
 } from "./sandbox.ts";
 export type { SandboxSpec } from "./specs.ts";
+export { type TokenOptions, Tokens } from "./tokens.ts";
 export type { Schemas } from "./wire.ts";

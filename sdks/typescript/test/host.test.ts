@@ -41,6 +41,18 @@ describe.skipIf(!described)("a daemon with all of this", () => {
     expect(findings.length).toBeGreaterThan(3);
   });
 
+  test("tokens: made, listed, ended; and the daemon's numbers", async () => {
+    const made = await host.tokens.create("ts", { scopes: ["read"], expiresSeconds: 60 });
+    expect(made).toMatchObject({ owner: "token:ts", scopes: ["read"] });
+    expect(made.token).toMatch(/^ak_/);
+    const listed = (await host.tokens.list()).find(({ id }) => id === made.id);
+    expect(listed).toMatchObject({ name: "ts", revoked_at: null });
+    expect(listed).not.toHaveProperty("token");
+    expect((await host.tokens.revoke("ts")).revoked_at).toBeGreaterThan(0);
+    expect(await rejection(host.tokens.revoke("ts"))).toBeInstanceOf(NotFoundError);
+    expect(await host.metrics()).toContain("agentkernel_sandboxes");
+  });
+
   test("jobs of all sandboxes", async () => {
     const job = await sandbox.jobs.start("echo hi");
     await job.wait();
