@@ -19,6 +19,7 @@ from machine import available_bytes
 from measure import Samples, Work, command, command_beside, rounds
 from ours import AT_ONCE, Ours, exec_over_socket
 from rivals import Rivals
+from web import Requests, bare_server
 
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.conformance.footprint import Footprint, wait_until_gone
@@ -87,6 +88,20 @@ async def cli(ours: Ours, rivals: Rivals, count: int) -> Line:
     return Line("cli", "`agentkernel run -- true`, daemon warm", "ms").add(
         await rounds(work, count, slow=slow)
     )
+
+
+async def requests(ours: Ours, rivals: Rivals, count: int) -> Line:
+    """The daemon's smallest answer beside the same server's, which says hello."""
+    many = 200
+    await (await ours.remote()).remove()  # the daemon is there
+    with bare_server(ours.state_dir) as hello:
+        work: dict[str, Work] = {
+            "GET /v1/version": Requests(ours.socket, "/v1/version", many),
+            "bare uvicorn": Requests(hello, "/", many),
+        }
+        return Line("http", f"{many} requests on a kept connection", "ms").add(
+            await rounds(work, count)
+        )
 
 
 async def idle_memory(ours: Ours, rivals: Rivals, count: int) -> Line:
@@ -197,6 +212,7 @@ LINES: dict[str, Measure] = {
     "run": create_run_destroy,
     "exec": exec_true,
     "cli": cli,
+    "http": requests,
     "idle": idle_memory,
     "alive": alive,
     "stream": stream,

@@ -52,6 +52,10 @@ class Ours:
         await command(*self.cli(), "daemon", "stop")
         await self.runs.__aexit__(kind, error, trace)
 
+    @property
+    def socket(self) -> Path:
+        return self._daemon_dir / "api.sock"
+
     def cli(self) -> list[str]:
         return [sys.executable, "-P", "-m", "agentkernel"]
 

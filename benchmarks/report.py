@@ -29,6 +29,7 @@ HOLDS = (
     Hold("exec", "in process", 3, "host spawn"),
     Hold("exec", "over the socket", 1 / 20, "docker exec"),
     Hold("cli", "agentkernel run", 4, "python3 -c pass"),
+    Hold("http", "GET /v1/version", 2, "bare uvicorn"),
     Hold("cli", "agentkernel run", 1 / 3, "docker run"),
 )
 IDLE_KB = 450.0
