@@ -94,7 +94,9 @@ class Metrics:
                 # Any word can be a method; ours are few.
                 method = scope["method"] if template != ELSEWHERE else ELSEWHERE
                 self._requests[template, method, message["status"]] += 1
-                histogram = self._seconds.setdefault((template, method), Histogram())
+                histogram = self._seconds.get((template, method))
+                if histogram is None:
+                    histogram = self._seconds[template, method] = Histogram()
                 histogram.add(time.perf_counter() - began)
             size = len(message.get("body") or b"") + len(message.get("bytes") or b"")
             self._bytes["out", door] += size
