@@ -141,6 +141,14 @@ def test_the_command_line_goes_there(environment: pytest.MonkeyPatch) -> None:
     assert done.returncode == 125 and "admin" in done.stderr
 
 
+def test_nobody_there_is_said(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("AGENTKERNEL_URL", "http://127.0.0.1:1")
+    done = cli("daemon", "status")
+    assert (done.returncode, done.stdout) == (1, "nobody answers at http://127.0.0.1:1\n")
+    done = cli("run", "--", "true")
+    assert done.returncode == 125 and "no daemon answers at http://127.0.0.1:1" in done.stderr
+
+
 def test_tls(
     encrypted: Served, certificate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -34,7 +34,11 @@ def _status(options: argparse.Namespace, transport: Transport) -> int:
     version = _ask(transport)
     if version is None:
         body = {"running": False, "state_dir": transport.daemon.state_dir}
-        print(json.dumps(body) if options.json else "not running; the next command starts it")
+        words = "not running; the next command starts it"
+        if isinstance(transport.daemon, Remote):
+            body = {"running": False, "url": transport.daemon.url}
+            words = f"nobody answers at {transport.daemon.url}"
+        print(json.dumps(body) if options.json else words)
         return _NOT_RUNNING
     status = transport.call("GET", "/v1/status")
     transport.close()
