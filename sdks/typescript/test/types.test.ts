@@ -35,6 +35,7 @@ test("the public door has these names, and no others", () => {
     "Job",
     "Jobs",
     "Sandbox",
+    "Tokens",
     "run",
     "runBatch",
     "runStream",
