@@ -37,12 +37,12 @@ from agentkernel.kernel.live import Live
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
+from agentkernel.kernel.rows import insert_row
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import (
     EventPage,
     Idempotency,
-    Inserted,
     SandboxPage,
     SandboxRecord,
     StateLock,
@@ -187,23 +187,11 @@ class Kernel(Uses):
             on_idle=on_idle or at_end,
         )
         while True:
-            inserted = await self._insert(record, idempotency)
+            inserted = await insert_row(self._store, record, idempotency)
             if inserted.created:
                 return await self._make(inserted.record, blueprint, progress)
             if settled := await self._settled(inserted.record):
                 return settled
-
-    async def _insert(self, record: SandboxRecord, idempotency: Idempotency | None) -> Inserted:
-        """Its row. The store carries out a write also for a caller who has gone; then the row is
-        taken back, as nobody else would make anything of it."""
-        insert = asyncio.ensure_future(self._store.insert_sandbox(record, idempotency=idempotency))
-        try:
-            return await asyncio.shield(insert)
-        except asyncio.CancelledError:
-            with contextlib.suppress(AgentKernelError):
-                if (await insert).created:
-                    await self._store.remove_sandbox(record.id)
-            raise
 
     async def _make(
         self, record: SandboxRecord, blueprint: Blueprint, progress: Progress | None
