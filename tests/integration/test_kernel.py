@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -342,6 +343,30 @@ async def test_who_waits_for_a_create_that_is_given_up_makes_its_own(
         assert record.state == "running"
         assert len((await kernel.list()).records) == 1
         await kernel.remove(record.id)
+
+
+async def test_who_leaves_while_the_row_is_written_leaves_none(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store carries a write out all the same, also after its caller was cancelled."""
+    async with Kernel(own_state) as kernel:
+        begun, original = asyncio.Event(), kernel._store.insert_sandbox
+
+        async def insert(*arguments: Any, **options: Any) -> Any:
+            begun.set()
+            return await original(*arguments, **options)
+
+        monkeypatch.setattr(kernel._store, "insert_sandbox", insert)
+        for _ in range(20):
+            begun.clear()
+            task = asyncio.create_task(kernel.create(KEPT, name="work"))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await kernel.list()).records == []
+        await kernel.create(KEPT, name="work")
+        await kernel.remove("work")
 
 
 def _settling(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:

@@ -40,6 +40,7 @@ from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
+from agentkernel.kernel.rows import insert_row
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
@@ -180,7 +181,7 @@ class Kernel(Changes, Looks):
             on_idle=on_idle or at_end,
         )
         while True:
-            inserted = await self._store.insert_sandbox(record, idempotency=idempotency)
+            inserted = await insert_row(self._store, record, idempotency)
             if inserted.created:
                 return await self._make(inserted.record, blueprint, progress)
             if settled := await self._settled(inserted.record):
