@@ -21,7 +21,7 @@ from agentkernel.server import openapi
 from .daemon_process import Daemon, UnixConnection
 
 schemathesis = pytest.importorskip(
-    "schemathesis", reason="schemathesis is not installed: bootstrap with --group schema"
+    "schemathesis", reason="schemathesis is not installed: bootstrap with --group full"
 )
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
