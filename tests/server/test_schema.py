@@ -175,7 +175,8 @@ def test_calls_of_the_description(
     id = daemon.create(ephemeral=True)
     daemon.exec(id, "echo text > /file; mkdir /directory")
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
-    known = {"id": id, "job": job}
+    token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
+    known = {"id": id, "job": job, "token": token}
 
     @settings(
         max_examples=EXAMPLES,
@@ -207,5 +208,6 @@ def test_calls_of_the_description(
         calls()
     finally:
         assert daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] in (204, 404)
+        assert daemon.request("DELETE", f"/v1/tokens/{token}")[0] == 200
     left = daemon.request("GET", "/v1/sandboxes?limit=1000")[1]["sandboxes"]
     assert not left, f"{name} left sandboxes behind"
