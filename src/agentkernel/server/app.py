@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -202,12 +203,19 @@ def build_app(service: Service, entrance: Entrance | None = None) -> ASGIApp:
     from agentkernel.server.door import Door, SocketEntrance
 
     mounts = [mount(service, path, make) for path, make in service.mounts.items()]
-    app = Starlette(
+    app = _Application(
         routes=[*all_routes(), *mounts], exception_handlers={HTTPException: _http_exception}
     )
     app.router.redirect_slashes = False
     app.state.service = service
     return Door(app, service, entrance or SocketEntrance())
+
+
+class _Application(Starlette):
+    """Without the layer that answers for what a route lets through: ours let nothing through."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
 
 
 async def _http_exception(connection: HTTPConnection, exc: Exception) -> Response:

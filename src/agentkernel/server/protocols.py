@@ -70,6 +70,37 @@ def cut(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
+class _Corked:
+    """A transport for one answer: its head goes with the first of its body, if that comes at once.
+    Two writes would wake the client twice."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head: bytes | None = None
+        self._begun = False
+
+    def write(self, data: bytes) -> None:
+        if self._begun:
+            head, self._head = self._head, None
+            self._transport.write(data if head is None else head + data)
+        else:
+            self._begun, self._head = True, data
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._transport.is_closing():
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class HttpProtocol(HttpToolsProtocol):
     """A connection whose headers are bounded in size and time; on the socket one of our own uid."""
 
@@ -150,7 +181,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._headers_done()
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            # Its task has not begun yet.
+            self.cycle.transport = _Corked(self.transport, self.loop)  # type: ignore[assignment]
 
     def _expect_headers(self) -> None:
         self._deadline = self.loop.call_later(self._bounds.header_seconds, self._too_slow)
@@ -191,6 +226,8 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_response_complete(self) -> None:
+        if isinstance(corked := self.cycle.transport, _Corked):
+            corked.flush()
         super().on_response_complete()
         unread = self.cycle.response_complete and self.cycle.more_body
         if unread and not self.pipeline and not self.transport.is_closing():
