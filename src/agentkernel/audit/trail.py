@@ -14,11 +14,10 @@ the log says so with its next line.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from types import TracebackType
@@ -44,14 +43,19 @@ _actor: ContextVar[Actor | None] = ContextVar("agentkernel_actor", default=None)
 _current: ContextVar[Action | None] = ContextVar("agentkernel_action", default=None)
 
 
-@contextlib.contextmanager
-def acting(actor: Actor) -> Iterator[None]:
+class acting:
     """Everything that is asked for in the block, and in tasks made in it, is asked by `actor`."""
-    token = _actor.set(actor)
-    try:
-        yield
-    finally:
-        _actor.reset(token)
+
+    __slots__ = ("_asker", "_token")
+
+    def __init__(self, actor: Actor) -> None:
+        self._asker = actor
+
+    def __enter__(self) -> None:
+        self._token = _actor.set(self._asker)
+
+    def __exit__(self, *_: object) -> None:
+        _actor.reset(self._token)
 
 
 def current_actor() -> Actor:

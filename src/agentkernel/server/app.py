@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentkernel import __version__
 from agentkernel.audit.trail import current_actor
@@ -203,23 +202,28 @@ def build_app(service: Service, entrance: Entrance | None = None) -> ASGIApp:
     from agentkernel.server.door import Door, SocketEntrance
 
     mounts = [mount(service, path, make) for path, make in service.mounts.items()]
-    app = _Application(
-        routes=[*all_routes(), *mounts], exception_handlers={HTTPException: _http_exception}
-    )
+    app = _Application(routes=[*all_routes(), *mounts])
     app.router.redirect_slashes = False
     app.state.service = service
     return Door(app, service, entrance or SocketEntrance())
 
 
 class _Application(Starlette):
-    """Without the layer that answers for what a route lets through: ours let nothing through."""
+    """Without the layers that answer for what a route lets through: ours let nothing through, and
+    only a path that leads nowhere raises."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+        return self._routed
+
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.router(scope, receive, send)
+        except HTTPException as exc:
+            response = _misled(HTTPConnection(scope), exc)
+            await response(scope, receive, send)
 
 
-async def _http_exception(connection: HTTPConnection, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
+def _misled(connection: HTTPConnection, exc: HTTPException) -> Response:
     error: AgentKernelError
     if exc.status_code == 404:
         error = NotFoundError("there is nothing at this path")

@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agentkernel.server.callers import Scope as Needed
 from agentkernel.server.callers import caller_of
@@ -105,7 +106,7 @@ def route(
         events=events or {},
     )
 
-    async def endpoint(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         try:
             caller_of(request).check(needs)
             given: dict[str, Any] = {}
@@ -122,7 +123,19 @@ def route(
         except Exception as exc:
             return problem_response(exc)
 
-    return declare(Route(path, endpoint, methods=[method]), operation)
+    return declare(Route(path, _Endpoint(answer), methods=[method]), operation)
+
+
+class _Endpoint:
+    """A handler as an application: Starlette's own way there has a layer for failures, of which
+    there are none here."""
+
+    def __init__(self, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 R = typing.TypeVar("R")
