@@ -26,7 +26,7 @@ from agentkernel.server.bounds import Bounds
 from agentkernel.server.callers import caller_of, serving
 from agentkernel.server.metrics import Metrics
 from agentkernel.server.mounts import Make, mount
-from agentkernel.server.operations import route as route
+from agentkernel.server.operations import route
 from agentkernel.server.problems import RequestError, ending, problem_response
 
 if TYPE_CHECKING:
