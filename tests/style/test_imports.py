@@ -16,7 +16,7 @@ MAX_LINES = 600
 # ARCHITECTURE.md shows the same table to readers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "faults"),
-    ("ids", "outcomes", "places", "quantities"),
+    ("ids", "outcomes", "places", "quantities", "texts"),
     ("trees",),
     ("security", "audit"),
     ("config",),

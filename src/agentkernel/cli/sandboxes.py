@@ -12,6 +12,7 @@ from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.notices import tell_once, tell_version
 from agentkernel.cli.outcome import OURS
+from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.sandbox import Sandbox
@@ -152,21 +153,7 @@ def _each(
 
 
 def _for_names(options: argparse.Namespace, act: Callable[[str], dict[str, Any]]) -> int:
-    from agentkernel.cli.main import report
-
-    done, failed = [], []
-    for name in options.names:
-        try:
-            done.append(act(name))
-            if not options.json:
-                print(name)
-        except AgentKernelError as error:
-            failed.append({"name": name, "error": error.to_dict()})
-            if not options.json:
-                report(error, as_json=False)
-    if options.json:
-        print(json.dumps({"sandboxes": done, "failed": failed}))
-    return OURS if failed else 0
+    return for_each(options.names, act, as_json=options.json, what="sandboxes")
 
 
 def _remove(options: argparse.Namespace, transport: Transport) -> int:

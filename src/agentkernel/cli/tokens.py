@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from typing import Any
 
 from agentkernel.cli.notices import tell_version
-from agentkernel.cli.outcome import OURS, say
+from agentkernel.cli.outcome import say
+from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.client._sync.tokens import Tokens
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import TokenInfo
-from agentkernel.errors import AgentKernelError
 
 _LOCAL = "local"
 
@@ -82,18 +83,7 @@ def _state(token: TokenInfo) -> str:
 
 
 def _revoke(options: argparse.Namespace, tokens: Tokens) -> int:
-    from agentkernel.cli.main import report
+    def act(name: str) -> dict[str, Any]:
+        return tokens.revoke(name).raw
 
-    done, failed = [], []
-    for name in options.tokens:
-        try:
-            done.append(tokens.revoke(name).raw)
-            if not options.json:
-                print(name)
-        except AgentKernelError as error:
-            failed.append({"name": name, "error": error.to_dict()})
-            if not options.json:
-                report(error, as_json=False)
-    if options.json:
-        print(json.dumps({"tokens": done, "failed": failed}))
-    return OURS if failed else 0
+    return for_each(options.tokens, act, as_json=options.json, what="tokens")

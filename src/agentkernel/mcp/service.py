@@ -31,6 +31,7 @@ from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.pages import Outputs
 from agentkernel.mcp.registry import TOOLS, Answer, Session, Tool, UnderWay
 from agentkernel.mcp.schemas import schema_of
+from agentkernel.texts import encodable
 
 INSTRUCTIONS = (
     "Sandboxes on this machine for running code that may be wrong or hostile. Each is a Linux "
@@ -175,7 +176,7 @@ def _result(answer: Answer) -> types.CallToolResult:
 
 def _failure(error: AgentKernelError) -> types.CallToolResult:
     """Text, as structured content has to be what the tool's schema says; and data for programs."""
-    told = _printable(error.to_dict())
+    told = encodable(error.to_dict())
     text = f"{told['code']}: {told['message']}"
     if error.hint:
         text += f"\nhint: {told['hint']}"
@@ -184,14 +185,3 @@ def _failure(error: AgentKernelError) -> types.CallToolResult:
         is_error=True,
         _meta={ERROR_META: told},
     )
-
-
-def _printable(value: Any) -> Any:
-    """Paths that are not UTF-8 may stand in a message; an answer has to be text."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_printable(key): _printable(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(entry) for entry in value]
-    return value if value is None or isinstance(value, bool | int | float) else str(value)

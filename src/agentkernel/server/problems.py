@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from agentkernel import __version__
 from agentkernel.errors import AgentKernelError, DaemonError, InvalidInputError
+from agentkernel.texts import encodable
 
 MAX_JSON_BYTES: Final = 1 << 20
 # Of a command whose input is in the body.
@@ -82,18 +83,7 @@ def encode(body: Any) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
-        # Paths that are not UTF-8 may stand in a message; an answer has to be text.
-        return msgspec.json.encode(_printable(msgspec.to_builtins(body)))
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_printable(key): _printable(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_printable(entry) for entry in value]
-    return value
+        return msgspec.json.encode(encodable(msgspec.to_builtins(body)))
 
 
 async def read_body(request: Request, kind: type[T], *, most: int = MAX_JSON_BYTES) -> T:
