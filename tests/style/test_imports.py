@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("security", "audit"),
     ("config",),
     ("guest",),
+    ("network",),
     ("images",),
     ("backends",),
     ("kernel",),

@@ -7,14 +7,17 @@ exists: there is no silent fallback to something weaker.
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
+from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.profiles import Limits
 
 Progress = Callable[[str], None]
@@ -30,6 +33,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     sandbox ends with the process that made it; any other outlives it and can be found again.
     `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
+    `network`: it gets a way out through the gateway, with this inside; None: it has loopback only.
     """
 
     id: str
@@ -46,6 +50,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
     ephemeral: bool = True
     host_env: dict[str, str] = {}
+    network: NetworkSetup | None = None
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -107,6 +112,21 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[str, ...] = ()
 
 
+@dataclass
+class NetworkSockets:
+    """Made in a sandbox's network namespace, held on the host: every TCP connection of the guest
+    comes to `tcp` (SO_ORIGINAL_DST says where it was to go), every datagram to port 53 to `names`.
+    `rules` is a netlink socket of the namespace, to read what its rules have counted."""
+
+    tcp: socket.socket
+    names: socket.socket
+    rules: socket.socket
+
+    def close(self) -> None:
+        for sock in (self.tcp, self.names, self.rules):
+            sock.close()
+
+
 class Sandbox(Protocol):
     """A running sandbox."""
 
@@ -132,6 +152,15 @@ class Sandbox(Protocol):
 
     def check_user(self, user: str) -> None:
         """Raises UnsupportedError, with what mends it, for a user that can't exist in here."""
+
+    async def open_network(self) -> NetworkSockets:
+        """The sockets of its way out: those that were made with it, at the first call after
+        `create` or `start`; later, and after `reattach`, new ones, made by entering its namespace,
+        with the rules if they are missing. They are the caller's to close. Raises HostError where
+        the machine can't; then it has no network, never an open one."""
+
+    async def network_refusals(self) -> dict[str, int]:
+        """Packets that the kernel refused inside, by kind: udp, icmp, ipv6, other, limit."""
 
     def was_out_of_memory(self) -> bool:
         """True if the kernel killed something in here for lack of memory since the last call."""

@@ -16,6 +16,7 @@ from agentkernel.backends.base import Blueprint
 from agentkernel.backends.registry import DEFAULT_BACKEND
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
+from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.security.profiles import Limits, security_profile
 
 T = TypeVar("T")
@@ -62,7 +63,9 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
     commands whose caller says nothing else. `config`: which files this was read from; kept and
     shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
-    image shows; without it, this process's own.
+    image shows; without it, this process's own. `network`: what it may reach. `secrets`:
+    NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
+    this machine.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -84,6 +87,9 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     command_output_bytes: Annotated[int, Meta(ge=0, le=64 << 20)] | None = None
     config: ConfigOrigin | None = None
     host_env: dict[str, str] = {}
+    network: NetworkRequest | None = None
+    secrets: Annotated[list[str], Meta(max_length=64)] = []
+    ports: Annotated[list[str], Meta(max_length=64)] = []
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:

@@ -16,6 +16,7 @@ from agentkernel.backends.base import (
     Blueprint,
     EffectiveLine,
     LimitHit,
+    NetworkSockets,
     SandboxUsage,
 )
 from agentkernel.backends.local import idmaps
@@ -27,7 +28,7 @@ from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.shortages import host_error, host_errors
 from agentkernel.backends.local.uppers import wait_unmounted
-from agentkernel.errors import AgentKernelError, LaunchError, SandboxUnavailableError
+from agentkernel.errors import AgentKernelError, HostError, LaunchError, SandboxUnavailableError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
@@ -90,6 +91,12 @@ class LocalSandbox:
         name = user.partition(":")[0]
         if only is not None and name in ("root", "user") and idmaps.guest_uid(name) != only:
             raise idmaps.refuse_other_user(only, name)
+
+    async def open_network(self) -> NetworkSockets:
+        raise HostError("this engine has no way out yet")
+
+    async def network_refusals(self) -> dict[str, int]:
+        return {}
 
     def was_out_of_memory(self) -> bool:
         return self._groups.was_out_of_memory()

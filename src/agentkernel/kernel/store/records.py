@@ -41,7 +41,8 @@ class Overseer(str):
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox. `blueprint`, `config` and `handle` belong to the kernel and the backend: opaque
-    here. `config` says which files the sandbox was made from, and never changes."""
+    here. `config` says which files the sandbox was made from, and never changes. `network`: what it
+    may reach; None: it was made without a way out. `ports`: the published ones."""
 
     id: Id
     name: str | None = None
@@ -63,6 +64,8 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     handle: dict[str, Any] | None = None
     error: str | None = None
     config: dict[str, Any] | None = None
+    network: dict[str, Any] | None = None
+    ports: list[dict[str, Any]] | None = None
 
 
 class SandboxChanges(TypedDict, total=False):
@@ -81,6 +84,8 @@ class SandboxChanges(TypedDict, total=False):
     expires_at: float | None
     handle: dict[str, Any] | None
     error: str | None
+    network: dict[str, Any] | None
+    ports: list[dict[str, Any]] | None
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +212,7 @@ R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord)
 S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord)
 
 _JSON: dict[type, tuple[str, ...]] = {
-    SandboxRecord: ("blueprint", "env", "labels", "handle", "config"),
+    SandboxRecord: ("blueprint", "env", "labels", "handle", "config", "network", "ports"),
     JobRecord: ("argv", "options", "status"),
     NewEvent: ("body",),
     EventRecord: ("body",),

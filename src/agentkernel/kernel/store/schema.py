@@ -123,9 +123,15 @@ def _version_3(connection: sqlite3.Connection) -> None:
     )
 
 
+def _version_4(connection: sqlite3.Connection) -> None:
+    # What a sandbox may reach, and which of its ports are published; both change while it lives.
+    connection.execute("ALTER TABLE sandboxes ADD COLUMN network TEXT")
+    connection.execute("ALTER TABLE sandboxes ADD COLUMN ports TEXT")
+
+
 # Step n brings version n to n + 1. A step that was released is never edited, and its result is
 # kept in tests/unit/store/versions.
-MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3)
+MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3, _version_4)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -1,0 +1,1 @@
+"""The sandboxes' way out: what is allowed, what enforces it, secrets that stay outside."""

@@ -1,0 +1,1 @@
+"""What a sandbox may reach: rules, presets, what they mean for one connection or request."""

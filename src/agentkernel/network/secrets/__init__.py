@@ -1,0 +1,1 @@
+"""Secrets: kept on the host, known inside by a placeholder only."""
