@@ -20,8 +20,9 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 
+from agentkernel.errors import InvalidInputError
 from agentkernel.network.gateway.names import NamesFull
-from agentkernel.network.gateway.targets import TargetError, canonical_name
+from agentkernel.network.policy.names import canonical_name
 
 TTL_SECONDS = 60
 QUERY_BYTES = 4096
@@ -86,7 +87,7 @@ def _respond(
         return response
     try:
         name = canonical_name(owner.to_text(omit_final_dot=True))
-    except TargetError:
+    except InvalidInputError:
         response.set_rcode(dns.rcode.NXDOMAIN)
         _no_data(response)
         return response

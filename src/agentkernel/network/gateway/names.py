@@ -11,7 +11,8 @@ import contextlib
 import ipaddress
 import os
 
-from agentkernel.network.gateway.targets import TargetError, canonical_name
+from agentkernel.errors import InvalidInputError
+from agentkernel.network.policy.names import canonical_name
 
 RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 PROXY_ADDRESS = "198.18.0.1"
@@ -48,7 +49,7 @@ class Names:
         os.ftruncate(self._fd, len(whole))
         os.lseek(self._fd, len(whole), os.SEEK_SET)
         for line in whole.decode("ascii", "replace").splitlines()[:_ROOM]:
-            with contextlib.suppress(TargetError):
+            with contextlib.suppress(InvalidInputError):
                 line = canonical_name(line)
             self._index.setdefault(line, len(self._names))
             self._names.append(line)
