@@ -96,6 +96,32 @@ class Box:
         )["cases"]
         return found
 
+    # -- what the daemon knows of it ------------------------------------------------------------
+
+    def events(self) -> list[dict[str, Any]]:
+        """Decisions of the network so far, oldest first."""
+        status, body = self.daemon.request("GET", f"/v1/sandboxes/{self.id}/network/log")
+        assert status == 200, body
+        found: list[dict[str, Any]] = body["events"]
+        return found
+
+    def event(self, kind: str, **wanted: Any) -> dict[str, Any]:
+        """Waits for an event of this kind with these fields."""
+
+        def found() -> dict[str, Any] | None:
+            for event in self.events():
+                if event["kind"] == kind and all(event.get(k) == v for k, v in wanted.items()):
+                    return event
+            return None
+
+        try:
+            event = eventually(found)
+        except AssertionError:
+            same = [event for event in self.events() if event.get("host") == wanted.get("host")]
+            raise AssertionError(f"no {kind} with {wanted}; of that host: {same[-5:]}") from None
+        assert isinstance(event, dict)
+        return event
+
     def shell(self, command: str, **body: Any) -> dict[str, Any]:
         return self.daemon.exec(self.id, command, **body)
 

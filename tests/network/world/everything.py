@@ -4,6 +4,7 @@ Names that are taken from `network.hosts`, each an address of 127/8:
 
     good.test, twin.test, other.test, *.many.test    one address, certificates of the test authority
     expired.test, selfsigned.test, wrong.test        TLS that must not be trusted
+    evil.test and its like                           what no rule allows
     metadata.test                                    what stands for a cloud's metadata service
 
 Every other name is asked of the world's own name server.
@@ -25,6 +26,7 @@ from .web import Answer, Web
 
 GOOD = ("good.test", "twin.test", "other.test", "secret.test", "git.test", "index.test")
 BAD = ("expired.test", "selfsigned.test", "wrong.test")
+EVIL = ("evil.test", "notgood.test", "good.test.evil.test", "xn--gd-fkaa.test")
 METADATA = b"role-credentials-of-the-machine"
 
 
@@ -62,7 +64,8 @@ class World:
 
     @property
     def hosts(self) -> dict[str, str]:
-        return dict.fromkeys((*GOOD, *BAD, "metadata.test", "a.many.test"), "127.0.0.1")
+        names = (*GOOD, *BAD, *EVIL, "metadata.test", "a.many.test")
+        return dict.fromkeys(names, "127.0.0.1")
 
     def configure(self, config_home: Path, **more: Any) -> None:
         """Writes the user's config.toml. `more`: other keys of `network`."""

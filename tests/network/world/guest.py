@@ -79,6 +79,48 @@ def tls(host, port, sni, *sends, verify=False, through=None, until=None, alpn=No
         issuer = ''
         if verify: issuer = str(s.getpeercert().get('issuer'))
         return {**finish(s, sends, until=until), 'connected': True, 'issuer': issuer}
+PROXY, SOCKS = ('198.18.0.1', 3128), ('198.18.0.1', 1080)
+def head_of(s):
+    said = b''
+    while b'\r\n\r\n' not in said:
+        data = s.recv(65536)
+        if not data: break
+        said += data
+    return said
+def through(head, payload, to=PROXY):
+    'A proxy is told `head`; if it says 200, the payload goes through, and comes back from an echo'
+    try:
+        with connect(*to) as s:
+            s.sendall(raw(head))
+            said = head_of(s)
+            if b' 200 ' not in said.split(b'\r\n')[0]:
+                try: said += drain(s)
+                except OSError: pass
+                return {'got': '', 'end': 'refused', 'said': said.decode('latin-1')}
+            return {**finish(s, [payload], until=payload), 'said': said.decode('latin-1')}
+    except OSError as e: return {'got': '', 'end': name_of(e), 'said': ''}
+def tunnel(target, payload, host=None):
+    return through('CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n' % (target, host or target), payload)
+def socks(request, payload, greeting=b'\x05\x01\x00', to=SOCKS):
+    'SOCKS: a greeting (none for version 4), a request, then the payload if the answer is yes'
+    try:
+        with connect(*to) as s:
+            if greeting:
+                s.sendall(greeting)
+                if s.recv(2)[1:] != b'\0': return {'got': '', 'end': 'refused', 'code': 'greeting'}
+            s.sendall(raw(request))
+            said = s.recv(300)
+            yes = said[1:2] == (b'\0' if greeting else b'\x5a')
+            if not yes: return {'got': '', 'end': 'refused', 'code': said[1:2].hex()}
+            return {**finish(s, [payload], until=payload), 'code': 'ok'}
+    except OSError as e: return {'got': '', 'end': name_of(e), 'code': ''}
+def socks5(host, port, payload, **more):
+    name = raw(host)
+    return socks(b'\x05\x01\x00\x03' + bytes([len(name)]) + name + struct.pack('!H', port), payload,
+                 **more)
+def socks4a(host, port, payload):
+    request = b'\x04\x01' + struct.pack('!H', port) + bytes([0, 0, 0, 1]) + b'me\0'
+    return socks(request + raw(host) + b'\0', payload, greeting=b'')
 def get(host, path='/', method='GET', headers='', body='', close=True):
     end = 'Connection: close\r\n' if close else ''
     size = 'Content-Length: %d\r\n' % len(raw(body)) if body else ''
