@@ -136,9 +136,9 @@ def test_addresses_that_a_guest_dials_itself(box: Box, world: World) -> None:
     found = box.try_all(
         """{
         **{f'{a} http': (lambda a=a: talk(a, V['http'], get(a))) for a in V['to']},
-        **{f'{a} port 80': (lambda a=a: talk(a, 80, get(a, '/latest/meta-data/'))) for a in V['to']},
+        **{f'{a} port 80': (lambda a=a: talk(a, 80, get(a, '/latest/'))) for a in V['to']},
         **{f'{a} ssh': (lambda a=a: talk(a, 22, 'SSH-2.0-x\\r\\n')) for a in V['to']},
-        **{f'{a} tls': (lambda a=a: tls(a, V['tls'], 'good.test', get('good.test'))) for a in V['to']},
+        **{f'{a} tls': (lambda a=a: tls(a, V['tls'], 'good.test', get(a))) for a in V['to']},
         }""",
         to=addresses,
         http=world.metadata.port,

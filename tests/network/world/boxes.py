@@ -122,6 +122,12 @@ class Box:
         assert isinstance(event, dict)
         return event
 
+    def refusals(self) -> int:
+        """How often the kernel refused what is neither TCP nor a question for a name."""
+        status, body = self.daemon.request("GET", f"/v1/sandboxes/{self.id}/network")
+        assert status == 200, body
+        return int(body["refused"])
+
     def shell(self, command: str, **body: Any) -> dict[str, Any]:
         return self.daemon.exec(self.id, command, **body)
 

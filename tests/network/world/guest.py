@@ -121,6 +121,40 @@ def socks5(host, port, payload, **more):
 def socks4a(host, port, payload):
     request = b'\x04\x01' + struct.pack('!H', port) + bytes([0, 0, 0, 1]) + b'me\0'
     return socks(request + raw(host) + b'\0', payload, greeting=b'')
+def hello(sni, *extensions, versions=b'\x03\x04\x03\x03'):
+    'A ClientHello as bytes, with extensions of any kind'
+    def block(size, data): return len(data).to_bytes(size, 'big') + data
+    def extension(kind, data): return struct.pack('!H', kind) + block(2, data)
+    parts = b''
+    if sni is not None:
+        names = sni if isinstance(sni, list) else [sni]
+        entries = b''.join(b'\0' + block(2, raw(name)) for name in names)
+        parts += extension(0, block(2, entries))
+    parts += extension(43, block(1, versions)) + extension(10, block(2, b'\0\x1d\0\x17'))
+    parts += extension(13, block(2, b'\x04\x03\x08\x04\x04\x01'))
+    parts += extension(51, block(2, b'\0\x1d' + block(2, os.urandom(32))))
+    for kind, data in extensions: parts += extension(kind, data)
+    body = b'\x03\x03' + os.urandom(32) + block(1, os.urandom(32))
+    body += block(2, b'\x13\x01\x13\x02\xc0\x2b\xc0\x2f') + block(1, b'\0') + block(2, parts)
+    return b'\x01' + block(3, body)
+def records(message, size=16384):
+    'TLS records of a handshake message, cut in pieces'
+    pieces = [message[i:i + size] for i in range(0, len(message), size)]
+    return b''.join(b'\x16\x03\x01' + len(p).to_bytes(2, 'big') + p for p in pieces)
+def greet(host, port, wire, pause=0.0, size=0):
+    'Sends a greeting; the type of the first record that comes back, 22: the other side answers'
+    sends = [wire[i:i + size] for i in range(0, len(wire), size)] if size else [wire]
+    try:
+        with connect(host, port) as s:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for data in sends:
+                s.sendall(data)
+                if pause: time.sleep(pause)
+            got = s.recv(5)
+            return {'got': got.hex(), 'end': 'eof' if not got else str(got[0])}
+    except OSError as e: return {'got': '', 'end': name_of(e)}
+def at_good(wire, **more): return greet('good.test', V['tls'], wire, **more)
+def at_plain(*sends, **more): return talk('good.test', V['plain'], *sends, **more)
 def get(host, path='/', method='GET', headers='', body='', close=True):
     end = 'Connection: close\r\n' if close else ''
     size = 'Content-Length: %d\r\n' % len(raw(body)) if body else ''
