@@ -106,6 +106,11 @@ class LocalBackend(Backend):
     async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
         """Raises for a blueprint that this engine can't carry out, before anything runs."""
 
+    def can_enter(self, blueprint: Blueprint) -> bool:
+        """True if the guest is in the launcher's network namespace, so that a way out made there is
+        one for it."""
+        return True
+
     def group_limits(self, limits: Limits) -> Limits:
         """What the control groups are told: they count the engine's own processes, too."""
         return limits
@@ -231,6 +236,7 @@ class LocalBackend(Backend):
                 maps=maps,
                 root=root,
                 effective=tuple(lines),
+                can_enter=self.can_enter(blueprint),
             )
             directory.record_runtime(runtime)
             faults.point("launch.recorded")
