@@ -41,6 +41,7 @@ from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.network_control import NetworkControl, setting_of
 from agentkernel.kernel.network_making import NetworkMaking, has_any
 from agentkernel.kernel.networks import Networks
+from agentkernel.kernel.ports import Ports, wanted_ports
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
@@ -78,6 +79,7 @@ class Kernel(Changes, Looks):
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
+        self.ports: Ports
         self.tokens: Tokens
         self.networks: Networks
         self.network: NetworkControl
@@ -98,6 +100,7 @@ class Kernel(Changes, Looks):
             self._lock.release()
             raise
         self.jobs = Jobs(self._store, self._find, self.trail)
+        self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
         self.networks = Networks(self.state_dir, self._store, self._operator, _no_values)
         self.network = NetworkControl(
@@ -111,6 +114,7 @@ class Kernel(Changes, Looks):
             await self.networks.find(await self._with_a_way_out())
             self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
+            await self.ports.open_all(self._live)
         except BaseException:
             await self._close()
             raise
@@ -129,6 +133,7 @@ class Kernel(Changes, Looks):
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
         await self.networks.close()
+        self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
                 live.sandbox.channel.close()
@@ -200,6 +205,7 @@ class Kernel(Changes, Looks):
             on_ttl=on_ttl or at_end,
             on_idle=on_idle or at_end,
             network=msgspec.to_builtins(setting) if blueprint.network else None,
+            ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
         )
         while True:
             inserted = await insert_row(self._store, record, idempotency)
@@ -217,14 +223,17 @@ class Kernel(Changes, Looks):
         async with live.changing:
             try:
                 faults.point("create.row")
+                ports = self.ports.open_new(record)
                 live.begin(await backend.create(blueprint, progress))
                 await self._open_network(record, live)
                 faults.point("create.connected")
-                made = await self._running(record, "sandbox.created")
+                made = await self._running(record, "sandbox.created", ports=ports)
+                await self.ports.serve(live)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
                 live.failure = exc
+                self.ports.close(record.id)
                 failed = event_of(record, "sandbox.create_failed", reason=_words(exc))
                 try:
                     await self.networks.release(record.id)
@@ -283,6 +292,7 @@ class Kernel(Changes, Looks):
             except BaseException:
                 await self._end(record, live)
                 raise
+            await self.ports.open_again(record, live)
             faults.point("start.done")
             return record
 
@@ -323,6 +333,7 @@ class Kernel(Changes, Looks):
         """Ends every process, whoever holds them; what they used, and how many jobs that cost.
         Preconditions: `changing` is held."""
         await self.networks.release(record.id)
+        self.ports.close(record.id)
         sandbox, live.sandbox = live.sandbox, None
         usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
         # What was never ours: a start that was cut off, or one that did not answer when we came.
@@ -340,6 +351,7 @@ class Kernel(Changes, Looks):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
             await self.networks.release(record.id)
+            self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
@@ -354,7 +366,7 @@ class Kernel(Changes, Looks):
             self._live.pop(record.id, None)
             faults.point("remove.done")
 
-    async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
+    async def _running(self, record: SandboxRecord, kind: str, **changes: Any) -> SandboxRecord:
         now = time.time()
         live = self._live[record.id]
         live.touch()
@@ -367,6 +379,7 @@ class Kernel(Changes, Looks):
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
             events=[event_of(record, kind)],
+            **changes,
         )
         self._reaper.wake()
         return record
