@@ -147,6 +147,9 @@ def test_registries_and_their_parts() -> None:
         "npm.example", "mirror.corp",
     ]  # fmt: skip
     assert expand_presets(["cargo"], REGISTRIES) == []
+    shared = Rule(host="all.corp", source="registries: pip (/etc/pip.conf), npm (~/.npmrc)")
+    assert expand_presets(["npm"], (shared,)) == [shared]
+    assert expand_presets(["go"], (shared,)) == []
     for name in ("registries:splice", "pip:splice"):
         rule = expand_presets([name], REGISTRIES)[0]
         assert (rule.host, rule.methods, rule.tls, rule.private) == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -13,8 +14,9 @@ from agentkernel.network.policy.model import Rule
 NONE = "none"
 REGISTRIES = "registries"
 PUBLIC = "public"
-ECOSYSTEMS = ("pip", "npm", "cargo", "go", "maven", "apt")
-"""Parts of `registries`, by how the sources of its rules begin: "registries: pip (…)"."""
+ECOSYSTEMS = ("pip", "npm", "cargo", "go", "maven", "apt", "gems")
+"""Parts of `registries`, by its rules' sources: "registries: pip (…)", or of a host that several
+share "registries: pip (…), npm (…)"."""
 _SPLICE = ":splice"
 
 
@@ -114,7 +116,7 @@ def _registries(name: str, registries: tuple[Rule, ...]) -> list[Rule]:
     found = [
         rule
         for rule in registries
-        if which == REGISTRIES or rule.source.startswith(f"{REGISTRIES}: {which} ")
+        if which == REGISTRIES or re.search(rf"(?:^{REGISTRIES}:|,) {which} \(", rule.source)
     ]
     if name == which:
         return found
