@@ -205,13 +205,9 @@ class Sandbox:
             return ""
         if verdict.outcome == "deny":
             return f"the policy has changed: {verdict.words}"
-        before, now = flow.verdict, verdict
-        if (before.private, before.port_named, before.exact) > (
-            now.private,
-            now.port_named,
-            now.exact,
-        ):
-            return "the rule that allowed this address is gone"
+        for right in ("private", "port_named", "exact"):
+            if getattr(flow.verdict, right) and not getattr(verdict, right):
+                return "the rule that allowed its address is gone"
         if flow.extra.get("spliced") and self.needs_interception(verdict, flow.host, flow.port):
             return "its requests have to be seen now"
         if flow.extra.get("unseen") and not verdict.splice:
