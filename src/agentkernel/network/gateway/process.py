@@ -12,7 +12,8 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 LOG_NAME = "gateway.log"
 LOG_BYTES = 1 << 20
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     open_log(directory)
     raise_descriptors()
     try:
-        _runner()(serve(directory))
+        _run(serve(directory))
     except Exception:
         _log.exception("the gateway failed")
         return 1
@@ -110,12 +111,13 @@ def raise_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _runner():  # type: ignore[no-untyped-def]
+def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run
-    return uvloop.run
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
 
 
 async def serve(directory: str) -> None:
@@ -124,7 +126,7 @@ async def serve(directory: str) -> None:
     from agentkernel.network.gateway.messages import SOCKET_NAME
     from agentkernel.network.gateway.server import Gateway
 
-    gateway = Gateway()
+    gateway = Gateway(directory)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     control = Control(gateway, listen_in(directory), changed.set)

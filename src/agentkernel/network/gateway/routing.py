@@ -28,6 +28,9 @@ SILENCE_SECONDS = 0.3
 _log = logging.getLogger("agentkernel.gateway")
 
 
+First = Literal["server"] | opening.Kind
+
+
 class Denied(Exception):
     """The connection is reset; the words say why."""
 
@@ -114,6 +117,7 @@ class Router:
 
     async def _serve_flow(self, connection: Connection, flow: Flow) -> None:
         upstream: socket.socket | None = None
+        kind: First
         try:
             kind = await opening.read_opening(flow.client, SILENCE_SECONDS)
             if kind == "silent":
@@ -122,6 +126,8 @@ class Router:
                 elif flow.verdict.outcome != "deny":
                     kind = await opening.read_opening(flow.client, opening.OPENING_SECONDS)
             if kind == "http":
+                if upstream is not None:
+                    upstream.close()
                 await self._serve_http(flow)
             elif kind == "tls":
                 await self._serve_tls(flow, upstream)
@@ -145,9 +151,7 @@ class Router:
     def _needs_interception(self, flow: Flow) -> bool:
         return self._sandbox.needs_interception(flow.verdict, flow.host, flow.port)
 
-    async def _let_server_begin(
-        self, flow: Flow
-    ) -> tuple[socket.socket, Literal["server"] | opening.Kind]:
+    async def _let_server_begin(self, flow: Flow) -> tuple[socket.socket, First]:
         """Some servers have the first word (SSH, SMTP), so it is dialled already. What the client
         says first is looked at all the same if it comes first, however late."""
         upstream, _ = await self._dialler.dial(flow)
@@ -162,7 +166,7 @@ class Router:
             upstream.close()
             raise
 
-    def _check_plain(self, flow: Flow, kind: Literal["server"] | opening.Kind) -> None:
+    def _check_plain(self, flow: Flow, kind: First) -> None:
         """For what is neither TLS nor HTTP."""
         verdict = flow.verdict
         if verdict.outcome == "deny":
@@ -179,7 +183,7 @@ class Router:
     async def _serve_http(self, flow: Flow) -> None:
         """Told or passed on, request by request; never spliced, or a second request on the same
         connection could name another host."""
-        from agentkernel.network.intercept import serve_http
+        from agentkernel.network.intercept.serving import serve_http
 
         flow.via = "http" if flow.via == "tcp" else flow.via
         await serve_http(flow, self._dialler)
@@ -197,8 +201,10 @@ class Router:
         intercepted = self._needs_interception(flow)
         self._check_hello(flow, hello, intercepted)
         if intercepted:
-            from agentkernel.network.intercept import serve_tls
+            from agentkernel.network.intercept.leaves import keep_authority_in
+            from agentkernel.network.intercept.serving import serve_tls
 
+            keep_authority_in(self._sandbox.state_dir)
             await serve_tls(flow, self._dialler, hello)
         else:
             await self._splice(flow, upstream)
@@ -255,16 +261,11 @@ class Router:
 
 
 def _denial(flow: Flow) -> bytes:
-    from agentkernel.network.intercept.answers import body_of, denied
+    from agentkernel.network.intercept.answers import denied, response_of
 
     verdict = flow.verdict
     answer = denied(verdict.words, rule=verdict.rule, source=verdict.source)
-    body = body_of(answer, flow, "CONNECT", "")
-    head = (
-        "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    return response_of(answer, flow, "CONNECT", "")
 
 
 async def _say_last(client: socket.socket, words: bytes) -> None:

@@ -82,11 +82,13 @@ class Registered:
 
 
 class Gateway:
-    """`ended` is set when there is nothing left to do. `destination` tells where a connection
-    wanted to go."""
+    """`stopping` is set when it is to leave, `emptied` whenever its last sandbox has gone.
+    `destination` tells where a connection wanted to go."""
 
-    def __init__(self, destination: OriginalDestination = original_destination) -> None:
-        self.world = World()
+    def __init__(
+        self, state_dir: str, destination: OriginalDestination = original_destination
+    ) -> None:
+        self.world = World(state_dir)
         self.dialler = HostDialler()
         self.stopping = asyncio.Event()
         self.emptied = asyncio.Event()

@@ -26,6 +26,7 @@ _NAME_VERDICTS = 4096
 class World:
     """What all sandboxes share."""
 
+    state_dir: str = ""
     outbox: Outbox = field(default_factory=Outbox)
     operator: Operator = field(default_factory=Operator)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -71,6 +72,10 @@ class Sandbox:
             for binding in self._setting.secrets
             if binding.reference in values
         }
+
+    @property
+    def state_dir(self) -> str:
+        return self._world.state_dir
 
     def judge(self, host: str, port: int) -> Verdict:
         return judge_connection(self._setting.policy, self.operator.floor, host, port)
