@@ -56,7 +56,6 @@ def _network(options: argparse.Namespace) -> dict[str, Any] | None:
     network = dict(whole or {})
     if options.network is not None:
         network["presets"] = options.network
-    network.setdefault("presets", ["profile"])
     for name in ("allow", "deny"):
         network[name] = [*network.get(name, ()), *(getattr(options, name) or ())]
     return network

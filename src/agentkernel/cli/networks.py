@@ -102,8 +102,15 @@ def _why(options: argparse.Namespace, network: Network) -> int:
         print(json.dumps(answer))
     else:
         print(printable(answer["words"]))
-        for line in answer.get("notes", ()):
-            print(f"  {printable(line)}")
+        if answer.get("tls"):
+            print(f"  TLS: {printable(answer['tls'])}")
+        for rule in answer.get("rules", ()):
+            mark = "*" if rule.get("decided") else " "
+            whose = " (the operator's)" if rule.get("by_floor") else ""
+            line = f"{rule['number']}{whose} {rule['text']}  [{rule.get('source', '')}]"
+            print(f"{mark} {printable(line)}")
+        for command in answer.get("change", ()):
+            print(f"  to change it: {printable(command)}")
     return DENIED if answer["outcome"] == "deny" else 0
 
 

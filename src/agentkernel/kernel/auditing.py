@@ -77,7 +77,7 @@ def _spec(spec: SandboxSpec) -> dict[str, Any]:
 
 def _network(request: NetworkRequest) -> str:
     """In words, as the command line takes them."""
-    words = [*request.presets, *(f"allow {one}" for one in request.allow)]
+    words = [*(request.presets or ()), *(f"allow {one}" for one in request.allow)]
     words += [f"deny {one}" for one in request.deny]
     words += [f"{rule.action} {rule.host}" for rule in request.rules]
     words += [f"phase {name}" for name in request.phases]

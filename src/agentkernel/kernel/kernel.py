@@ -74,7 +74,7 @@ class Kernel(Changes, Looks):
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
         self._audit = audit
-        self._operator = operator or Operator()
+        self._operator = operator
         self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
@@ -102,7 +102,8 @@ class Kernel(Changes, Looks):
         self.jobs = Jobs(self._store, self._find, self.trail)
         self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
-        self.networks = Networks(self.state_dir, self._store, self._operator, _no_values)
+        operator = self._making.operator() if self._operator is None else self._operator
+        self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making
         )
@@ -181,10 +182,11 @@ class Kernel(Changes, Looks):
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         blueprint = expand(spec, owned=owned)
         setting = self._making.setting(spec.network, spec.profile)
-        if has_any(setting):
-            blueprint = msgspec.structs.replace(blueprint, network=self._making.setup(setting))
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
+        if has_any(setting):
+            setup = await self._making.setup(setting, spec.image, name or blueprint.id)
+            blueprint = msgspec.structs.replace(blueprint, network=setup)
         self._admission.check(len(self._live))
         self.trail.found(blueprint.id, name)
         now = time.time()
@@ -397,6 +399,9 @@ class Kernel(Changes, Looks):
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
 
+    async def _secret_values(self, references: Iterable[str]) -> Mapping[str, bytes]:
+        return self._making.values(references)
+
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []
         for live in self._live.values():
@@ -426,10 +431,6 @@ async def _held_unless_done(live: Live) -> AsyncIterator[None]:
     except BaseException:
         live.sandbox = sandbox
         raise
-
-
-async def _no_values(references: Iterable[str]) -> Mapping[str, bytes]:
-    return {}
 
 
 def _blueprint(record: SandboxRecord) -> Blueprint:

@@ -18,8 +18,11 @@ from agentkernel.kernel.live import Live
 from agentkernel.kernel.network_making import NetworkMaking
 from agentkernel.kernel.networks import Networks
 from agentkernel.kernel.store import SandboxRecord, Store, event_of
-from agentkernel.network.policy.explain import Explanation, explain
+from agentkernel.network.guest_files.page import network_page
+from agentkernel.network.guest_files.paths import PAGE
+from agentkernel.network.policy.explain import Explanation, why
 from agentkernel.network.policy.model import Action, NetworkSetting, Policy, Rule
+from agentkernel.network.policy.names import parse_address, written_name
 from agentkernel.network.policy.request import NetworkRequest, Target, parse_target
 
 MOST_RULES = 2048
@@ -98,15 +101,14 @@ class NetworkControl:
     async def why(self, id: str, question: Question, *, owner: str | None = None) -> Explanation:
         """What would become of it, by which rule, and what would change that. Nothing is sent."""
         record, _ = await self._find(id, owner)
-        setting = setting_of(record) or NetworkSetting()
-        return explain(
-            setting,
+        return why(
+            setting_of(record) or NetworkSetting(),
             self._networks.operator,
-            question.host,
+            _canonical(question.host),
             question.port,
-            question.method,
-            question.path,
-            sandbox=record.name or record.id,
+            question.method or "",
+            question.path or "/",
+            name=record.name or record.id,
         )
 
     @audited("network.replace")
@@ -166,7 +168,9 @@ class NetworkControl:
         changes: dict[str, Any] = {"network": msgspec.to_builtins(setting)}
         setup = None
         if record.network is None:
-            setup = self._making.setup(setting)
+            setup = await self._making.setup(
+                setting, str(record.blueprint["image"]), record.name or record.id
+            )
             changes["blueprint"] = {**record.blueprint, "network": msgspec.to_builtins(setup)}
         await self._store.update_sandbox(
             record.id, events=[event_of(record, "network.changed", **told)], **changes
@@ -177,9 +181,12 @@ class NetworkControl:
             # It was made without: its namespace is given a way out now, and it is told of it.
             await self._networks.attach(live.sandbox, record.owner, setting)
             if setup is not None:
-                await self._making.tell_inside(live.sandbox, setup)
+                await self._making.tell_inside(live.sandbox, setup.files)
         else:
             await self._networks.update(record.id, setting)
+            await self._making.tell_inside(
+                live.sandbox, {PAGE: network_page(setting, record.name or record.id)}
+            )
 
     async def _traffic(self, live: Live) -> Traffic:
         counted = await self._networks.counted(live.id)
@@ -200,6 +207,14 @@ class NetworkControl:
             names=counted.names,
             refused=refused,
         )
+
+
+def _canonical(host: str) -> str:
+    """As people write it."""
+    try:
+        return str(parse_address(host))
+    except InvalidInputError:
+        return written_name(host)
 
 
 def setting_of(record: SandboxRecord) -> NetworkSetting | None:
