@@ -275,7 +275,11 @@ class LocalBackend(Backend):
         """The image, resolved. What was found of this machine is good for a moment: of sandboxes
         that are made at once one looks."""
         outside = tuple(sorted(_outside(blueprint).items()))
-        key = (blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner, outside)
+        authority = blueprint.network.authority if blueprint.network else ""
+        key = (
+            *(blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner),
+            *(outside, authority),
+        )
         made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
         if root is None or time.monotonic() - made >= _GOOD_SECONDS:
             # Making an image takes its time, and there are other sandboxes.
@@ -292,7 +296,7 @@ class LocalBackend(Backend):
             guest_uid=idmaps.guest_uid(blueprint.user),
             host_uid=maps.root_owner,
         )
-        return resolve_image(
+        root = resolve_image(
             blueprint.image,
             cache_dir=self._images,
             ids=view,
@@ -301,6 +305,11 @@ class LocalBackend(Backend):
             environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
+        if not blueprint.network or not blueprint.network.authority:
+            return root
+        from agentkernel.images.bundles import with_authority
+
+        return with_authority(root, blueprint.network.authority, self._images)
 
     def _refuse_unenforceable(
         self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
