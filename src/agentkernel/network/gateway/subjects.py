@@ -26,6 +26,7 @@ _NAME_VERDICTS = 4096
 class World:
     """What all sandboxes share."""
 
+    state_dir: str = ""
     outbox: Outbox = field(default_factory=Outbox)
     operator: Operator = field(default_factory=Operator)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -71,6 +72,10 @@ class Sandbox:
             for binding in self._setting.secrets
             if binding.reference in values
         }
+
+    @property
+    def state_dir(self) -> str:
+        return self._world.state_dir
 
     def judge(self, host: str, port: int) -> Verdict:
         return judge_connection(self._setting.policy, self.operator.floor, host, port)
@@ -205,13 +210,9 @@ class Sandbox:
             return ""
         if verdict.outcome == "deny":
             return f"the policy has changed: {verdict.words}"
-        before, now = flow.verdict, verdict
-        if (before.private, before.port_named, before.exact) > (
-            now.private,
-            now.port_named,
-            now.exact,
-        ):
-            return "the rule that allowed this address is gone"
+        for right in ("private", "port_named", "exact"):
+            if getattr(flow.verdict, right) and not getattr(verdict, right):
+                return "the rule that allowed its address is gone"
         if flow.extra.get("spliced") and self.needs_interception(verdict, flow.host, flow.port):
             return "its requests have to be seen now"
         if flow.extra.get("unseen") and not verdict.splice:

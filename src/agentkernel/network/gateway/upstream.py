@@ -105,16 +105,12 @@ class HostDialler:
                 raise Refused(f"{what} is {why}", denied=True)
         return list(found)
 
-    async def _connect(
-        self, flow: Flow, addresses: Sequence[Address]
-    ) -> tuple[socket.socket, str]:
+    async def _connect(self, flow: Flow, addresses: Sequence[Address]) -> tuple[socket.socket, str]:
         sock, address = await connect_first(addresses[:_ADDRESSES], flow.port, flow.host)
         flow.extra["address"] = address
         return sock, address
 
-    async def _through(
-        self, flow: Flow, proxy: upstream_proxy.Proxy
-    ) -> tuple[socket.socket, str]:
+    async def _through(self, flow: Flow, proxy: upstream_proxy.Proxy) -> tuple[socket.socket, str]:
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 found = await self._ask_proxy_address(proxy.host)

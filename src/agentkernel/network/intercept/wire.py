@@ -177,7 +177,8 @@ class Wire(asyncio.Protocol):
         try:
             with contextlib.suppress(TimeoutError, Lost):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    transport.set_write_buffer_limits(high=0)
+                    # Not 0: over TLS that stops writing for good, also where nothing waits.
+                    transport.set_write_buffer_limits(high=1)
                     await self.drain()
                     if self._halves:
                         transport.write_eof()
