@@ -1,7 +1,7 @@
 """A server with one small package in every language, which writes down what it is asked.
 
-It runs by itself: `python small_registries.py PORT LOG`. What is below /private wants a password or
-a token; nothing may be posted.
+It runs by itself: `python small_registries.py PORT LOG CERTIFICATE`, in plain text on PORT and with
+TLS on the next one. What is below /private wants a password or a token; nothing may be posted.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import ssl
 import sys
 import tarfile
+import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PORT = int(sys.argv[1])
 LOG = sys.argv[2]
-HERE = f"http://127.0.0.1:{PORT}/private"
+HERE = f"https://127.0.0.1:{PORT + 1}/private"
 
 
 def tgz(files: dict[str, str]) -> bytes:
@@ -85,7 +87,7 @@ ANSWERS = {
     GO + "v1.0.0.zip": zipped(
         {"example.com/tiny@v1.0.0/go.mod": MODULE, "example.com/tiny@v1.0.0/a.go": "package tiny\n"}
     ),
-    "/crates/config.json": json.dumps({"dl": f"http://127.0.0.1:{PORT}/crates/dl"}).encode(),
+    "/crates/config.json": json.dumps({"dl": f"https://127.0.0.1:{PORT + 1}/crates/dl"}).encode(),
     "/crates/ti/ny/tiny": INDEX_LINE.encode(),
     "/crates/dl/tiny/1.0.0/download": CRATE,
     "/private/own/config.json": json.dumps(
@@ -108,6 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command not in ("GET", "HEAD"):
             status, body = 403, b'{"error": "only GET and HEAD"}'
         self.send_response(status)
+        self.send_header("Content-Type", "text/html" if body[:1] == b"<" else "application/json")
         self.send_header("WWW-Authenticate", 'Basic realm="tiny"')
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -122,5 +125,10 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+    secure = ThreadingHTTPServer(("127.0.0.1", PORT + 1), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[3])
+    secure.socket = context.wrap_socket(secure.socket, server_side=True)
+    threading.Thread(target=secure.serve_forever, daemon=True).start()
     print("ready", flush=True)  # noqa: T201
     server.serve_forever()

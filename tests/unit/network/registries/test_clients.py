@@ -6,6 +6,7 @@ import base64
 
 import pytest
 
+from agentkernel.network.policy.presets import expand_presets
 from agentkernel.network.registries.model import Ecosystem
 
 from .machines import SECRET, FakeMachine, of, public, urls, with_login
@@ -102,6 +103,17 @@ def test_variables_come_before_files(
     assert "https://old.corp/" not in urls(found, ecosystem)
     rule = next(rule for rule in found.rules if rule.host == "m.corp")
     assert rule.source == f"registries: {ecosystem} ({variable})"
+
+
+def test_a_host_of_several_clients_has_one_rule(machine: FakeMachine) -> None:
+    machine.write("/etc/pip.conf", "[global]\nindex-url = https://m.corp/pip\n")
+    machine.write("/etc/npmrc", "registry=https://m.corp/npm\n@a:registry=https://m.corp/a\n")
+    found = machine.read()
+    [rule] = [rule for rule in found.rules if rule.host == "m.corp"]
+    assert rule.source == "registries: pip (/etc/pip.conf), npm (/etc/npmrc)"
+    for preset in ("registries", "pip", "npm"):
+        assert rule in expand_presets([preset], found.rules)
+    assert rule not in expand_presets(["cargo"], found.rules)
 
 
 def test_pip_has_extra_indexes_links_and_trusted_hosts(machine: FakeMachine) -> None:

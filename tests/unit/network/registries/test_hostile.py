@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentkernel.network.registries.addresses import UnusableAddress, parse
-from agentkernel.network.registries.machine import MachineReader, distribution_of, spliced
+from agentkernel.network.registries.machine import MachineReader, distribution_of
 from agentkernel.network.registries.places import FILE_BYTES
 
 from .machines import HOME, FakeMachine, public, urls
@@ -226,18 +226,6 @@ def test_a_reader_reads_again_after_a_change_only(machine: FakeMachine) -> None:
     machine.write("~/.npmrc", "registry=https://${WHERE}/\n")
     assert urls(reader.read({"WHERE": "a.corp"}), "npm") == ["https://a.corp/"]
     assert urls(reader.read({"WHERE": "b.corp"}), "npm") == ["https://b.corp/"]
-
-
-def test_splicing_gives_up_methods_and_nothing_else(machine: FakeMachine) -> None:
-    machine.write("/etc/pip.conf", INDEX)
-    rules = machine.read().rules
-    for before, after in zip(rules, spliced(rules), strict=True):
-        assert (after.methods, after.tls) == ((), "splice")
-        assert (before.host, before.ports, before.private) == (
-            after.host,
-            after.ports,
-            after.private,
-        )
 
 
 def test_distributions() -> None:
