@@ -132,7 +132,11 @@ class Lab:
         sock.setblocking(False)
         sock.bind(("127.0.0.1", 0))
         self.destinations[sock.getsockname()[1]] = (host, port)
-        await asyncio.get_running_loop().sock_connect(sock, self.tcp_address)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, self.tcp_address)
+        except OSError:
+            sock.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=sock)
         self.writers.append(writer)
         return reader, writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -212,8 +213,9 @@ async def test_caps_on_connections_and_bytes(tmp_path: Path) -> None:
         assert len(await first[0].readexactly(900)) == 900
         second = await it.dial(GOOD, server.port)
         await until(lambda: len(it.sandbox.connections) == 2)
-        third = await it.dial(GOOD, server.port)
-        assert await ended(third[0]) is None
+        with contextlib.suppress(ConnectionResetError):  # by then, or soon after
+            third = await it.dial(GOOD, server.port)
+            assert await ended(third[0]) is None
         assert it.told("network.limit", reason="it has as many connections open as it may")
         first[1].write(b"\x00" * 101)
         assert await ended(first[0]) is None

@@ -36,6 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(0o077)
     with contextlib.suppress(OSError):
         os.setsid()
+    # Keeps the host's search list out of lookups: guests ask for whole names. A dot at a name's end
+    # would do that too, but hides what /etc/hosts says of it.
+    os.environ["LOCALDOMAIN"] = "."
     lock = take_lock(directory)
     if lock is None:
         return 0  # another one serves this directory

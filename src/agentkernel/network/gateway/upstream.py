@@ -85,10 +85,8 @@ class HostDialler:
     async def _ask_system(self, host: str) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
-            # The dot keeps the host's search list out: the guest asked for this name.
             infos = await loop.run_in_executor(
-                self._threads,
-                lambda: socket.getaddrinfo(f"{host}.", None, type=socket.SOCK_STREAM),
+                self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             )
         except (socket.gaierror, UnicodeError):
             return []
