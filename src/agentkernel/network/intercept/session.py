@@ -37,12 +37,13 @@ class Session:
         self._method = ""
         self._path = ""
         self._answering = False
+        self._unread = False
 
     async def run(self) -> None:
         try:
             while await self._one_request():
                 pass
-            await self._client.close()
+            await self._client.close(reading=self._unread)
         except (Lost, TimeoutError, ConnectionError):
             pass
         finally:
@@ -53,8 +54,10 @@ class Session:
         """False if it was the connection's last."""
         self._method = self._path = ""
         self._answering = False
+        self._unread = True
         try:
             head = await self._next_head()
+            self._unread = head is not None and head.framing != "none"
             return head is not None and await self._serve(head)
         except Malformed as exc:
             answer = answers.malformed(exc.words)

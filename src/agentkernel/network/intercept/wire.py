@@ -166,46 +166,44 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def close(self) -> None:
-        """Sends what was written, tells the other side that this is all, and reads on for a moment:
-        a kernel that closes a socket with bytes unread resets it, and the other side would lose
-        what was sent last. Never raises, never leaves the connection open."""
+    async def close(self, *, reading: bool = True) -> None:
+        """Sends what was written, and tells the other side that this is all. `reading`: it may be
+        sending still, and is heard out for a moment: a kernel that closes a socket with bytes
+        unread resets it, and the other side would lose what was sent last. Never raises, never
+        leaves the connection open."""
         transport = self._transport
         if transport is None or self._lost:
             return
         try:
             with contextlib.suppress(TimeoutError, Lost):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    await self._linger(transport)
+                    # Not 0: over TLS that stops writing for good, also where nothing waits.
+                    transport.set_write_buffer_limits(high=1)
+                    await self.drain()
+                    if self._halves:
+                        transport.write_eof()
+                    if reading:
+                        await self._hear_out()
+            transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await asyncio.shield(self._closed)
         finally:
-            transport.close() if self.tls is not None else transport.abort()
-            try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        await asyncio.shield(self._closed)
-            finally:
-                transport.abort()
+            transport.abort()
 
-    async def _linger(self, transport: asyncio.Transport) -> None:
-        transport.set_write_buffer_limits(high=0)
-        await self.drain()
-        if self._halves and transport.can_write_eof():
-            transport.write_eof()
-        rest = LINGER_BYTES
-        while rest > 0 and not self._ended:
-            data = await self.read()
-            rest -= len(data)
-            if not self._halves and not self._held:
-                # What TLS had on the way is read; closing it says so to the other side.
-                return
+    async def _hear_out(self) -> None:
+        left = LINGER_BYTES
+        while left > 0 and (data := await self.read()):
+            left -= len(data)
 
 
 async def accept_wire(sock: socket.socket, context: ssl.SSLContext | None) -> Wire:
     """The guest's side. Owns `sock` from here on. Raises OSError, of which TLS's are some."""
-    loop = asyncio.get_running_loop()
+    # uvloop's call gives back a protocol of its own where there is TLS, so this one is kept here.
+    wire = Wire(halves=context is None)
     try:
-        _, wire = await loop.connect_accepted_socket(
-            lambda: Wire(halves=context is None),
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: wire,
             sock,
             ssl=context,
             ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
@@ -220,10 +218,10 @@ async def accept_wire(sock: socket.socket, context: ssl.SSLContext | None) -> Wi
 async def connect_wire(sock: socket.socket, context: ssl.SSLContext | None, name: str) -> Wire:
     """The far side, on a socket that is connected. With a context, `name` is verified before this
     returns. Raises OSError, of which TLS's are some."""
-    loop = asyncio.get_running_loop()
+    wire = Wire(halves=context is None)
     try:
-        _, wire = await loop.create_connection(
-            lambda: Wire(halves=context is None),
+        await asyncio.get_running_loop().create_connection(
+            lambda: wire,
             sock=sock,
             ssl=context,
             server_hostname=name if context else None,
