@@ -45,9 +45,10 @@ def hello_bytes(name: str | None) -> bytes:
 async def until(condition: Callable[[], Any]) -> Any:
     """What `condition` says as soon as it says something."""
     async with asyncio.timeout(SECONDS):
-        while not (found := condition()):
+        while True:
+            if found := condition():
+                return found
             await asyncio.sleep(0.005)
-    return found
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes | None:

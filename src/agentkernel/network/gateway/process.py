@@ -125,14 +125,13 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 async def serve(directory: str) -> None:
     """Until there is nothing left to do."""
-    from agentkernel.network.gateway.control import Control, listen_in
-    from agentkernel.network.gateway.messages import SOCKET_NAME
+    from agentkernel.network.gateway.control import Control
     from agentkernel.network.gateway.server import Gateway
 
     gateway = Gateway(directory)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
-    control = Control(gateway, listen_in(directory), changed.set)
+    control = Control(gateway, directory, changed.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stopping.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
@@ -157,8 +156,5 @@ async def serve(directory: str) -> None:
             changed.clear()
             grace = GRACE_SECONDS
     finally:
-        # The name goes while the lock is held: the next gateway's must not be removed.
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, SOCKET_NAME))
         await control.close()
         await gateway.close()
