@@ -8,6 +8,7 @@ answers first this and then that gains nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -168,8 +169,9 @@ async def connect_first(
         for task in owners:
             task.add_done_callback(_close_late)
             task.cancel()
-    if isinstance(failure, OSError) and failure.strerror:
-        raise Refused(f"{what} port {port} can't be reached: {failure.strerror}")
+    if isinstance(failure, OSError) and failure.errno:
+        why = os.strerror(failure.errno).lower()
+        raise Refused(f"{what} port {port} can't be reached: {why}")
     raise Refused(f"{what} port {port} does not answer")
 
 
