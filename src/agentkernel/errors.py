@@ -16,6 +16,7 @@
     │   ├── LaunchError           launch_failed        it never came up
     │   ├── GuestProtocolError    guest_protocol       the other end broke the protocol
     │   └── GuestTimeoutError     guest_timeout        agentd did not answer      (TimeoutError)
+    ├── GuestPortError            port_refused         nobody listens inside (ConnectionError)
     ├── GuestFileError            file_error           a file call failed inside       (OSError)
     │   ├── GuestFileNotFoundError    file_not_found      (FileNotFoundError)
     │   ├── GuestFileExistsError      file_exists         (FileExistsError)
@@ -149,6 +150,14 @@ class GuestProtocolError(SandboxUnavailableError):
 class GuestTimeoutError(SandboxUnavailableError, TimeoutError):
     code = "guest_timeout"
     status = 504
+    retryable = True
+
+
+class GuestPortError(AgentKernelError, ConnectionError):
+    """A port inside the sandbox that takes no connection. `details` has `port`."""
+
+    code = "port_refused"
+    status = 502
     retryable = True
 
 

@@ -57,6 +57,11 @@ export class SandboxUnavailableError extends AgentKernelError {
   static override readonly retryable: boolean = false;
 }
 
+export class GuestPortError extends AgentKernelError {
+  static override readonly code: string = "port_refused";
+  static override readonly retryable: boolean = true;
+}
+
 export class GuestFileError extends AgentKernelError {
   static override readonly code: string = "file_error";
   static override readonly retryable: boolean = false;
@@ -176,6 +181,7 @@ export const ERROR_TYPES = {
   rate_limited: RateLimitedError,
   resource_exhausted: ResourceExhaustedError,
   sandbox_unavailable: SandboxUnavailableError,
+  port_refused: GuestPortError,
   file_error: GuestFileError,
   state_unavailable: StateError,
   daemon_unavailable: DaemonError,

@@ -188,6 +188,11 @@ class Stream:
         if not self.ended:
             self._channel.write(protocol.control_frame(self.number, body))
 
+    def fail(self, error: AgentKernelError) -> None:
+        """Lets go of the stream, and has whoever waits for it raise `error`."""
+        self.release()
+        self._fail(error)
+
     def release(self) -> None:
         """Lets go of the stream: a job goes on, anything else may be ended by agentd."""
         if not self.ended:

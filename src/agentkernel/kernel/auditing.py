@@ -65,6 +65,8 @@ def _spec(spec: SandboxSpec) -> dict[str, Any]:
             shown[field.name] = _plain(value)
     if spec.env:
         shown["env"] = _names(spec.env)
+    if spec.ports:
+        shown["ports"] = redact.text(" ".join(spec.ports))
     return shown
 
 
@@ -96,7 +98,7 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path", "expires_seconds",
+        "path", "expires_seconds", "port", "public",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {

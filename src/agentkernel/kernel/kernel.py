@@ -37,6 +37,7 @@ from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.looks import Looks
+from agentkernel.kernel.ports import Ports, wanted_ports
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
@@ -71,6 +72,7 @@ class Kernel(Changes, Looks):
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
+        self.ports: Ports
         self.tokens: Tokens
         self._reaper: Reaper
 
@@ -88,6 +90,7 @@ class Kernel(Changes, Looks):
             self._lock.release()
             raise
         self.jobs = Jobs(self._store, self._find, self.trail)
+        self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
@@ -95,6 +98,7 @@ class Kernel(Changes, Looks):
             await self.backends.collect_garbage()
             self._live = await reconcile(self._store, self.backends, self.trail)
             await self.jobs.refresh_all(self._live.values())
+            await self.ports.open_all(self._live)
         except BaseException:
             await self._close()
             raise
@@ -112,6 +116,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
                 live.sandbox.channel.close()
@@ -179,6 +184,7 @@ class Kernel(Changes, Looks):
             idle_seconds=idle_seconds,
             on_ttl=on_ttl or at_end,
             on_idle=on_idle or at_end,
+            ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
         )
         while True:
             inserted = await insert_row(self._store, record, idempotency)
@@ -196,13 +202,16 @@ class Kernel(Changes, Looks):
         async with live.changing:
             try:
                 faults.point("create.row")
+                ports = self.ports.open_new(record)
                 live.begin(await backend.create(blueprint, progress))
                 faults.point("create.connected")
-                made = await self._running(record, "sandbox.created")
+                made = await self._running(record, "sandbox.created", ports=ports)
+                await self.ports.serve(live)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
                 live.failure = exc
+                self.ports.close(record.id)
                 failed = event_of(record, "sandbox.create_failed", reason=_words(exc))
                 try:
                     if live.sandbox:
@@ -259,6 +268,7 @@ class Kernel(Changes, Looks):
             except BaseException:
                 await self._end(record, live)
                 raise
+            await self.ports.open_again(record, live)
             faults.point("start.done")
             return record
 
@@ -298,6 +308,7 @@ class Kernel(Changes, Looks):
     ) -> tuple[SandboxUsage | None, int]:
         """Ends every process, whoever holds them; what they used, and how many jobs that cost.
         Preconditions: `changing` is held."""
+        self.ports.close(record.id)
         sandbox, live.sandbox = live.sandbox, None
         usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
         # What was never ours: a start that was cut off, or one that did not answer when we came.
@@ -314,6 +325,7 @@ class Kernel(Changes, Looks):
         async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
+            self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
@@ -327,7 +339,7 @@ class Kernel(Changes, Looks):
             self._live.pop(record.id, None)
             faults.point("remove.done")
 
-    async def _running(self, record: SandboxRecord, kind: str) -> SandboxRecord:
+    async def _running(self, record: SandboxRecord, kind: str, **changes: Any) -> SandboxRecord:
         now = time.time()
         live = self._live[record.id]
         live.touch()
@@ -340,6 +352,7 @@ class Kernel(Changes, Looks):
             error=None,
             expires_at=None if record.ttl_seconds is None else now + record.ttl_seconds,
             events=[event_of(record, kind)],
+            **changes,
         )
         self._reaper.wake()
         return record

@@ -19,6 +19,7 @@ from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
+from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
@@ -48,6 +49,14 @@ EXEMPT = {
     "Jobs.outcome": "looks at a record",
     "Jobs.refresh": "brings rows up to date",
     "Jobs.refresh_all": "brings rows up to date",
+    "Ports.list": "looks at records",
+    "Ports.connection": "a connection to what is published, whose line is written by publish",
+    "Ports.open_new": "part of sandbox.create",
+    "Ports.serve": "part of sandbox.create",
+    "Ports.open_again": "part of sandbox.start, and of kernel.start",
+    "Ports.open_all": "part of kernel.start",
+    "Ports.close": "part of sandbox.stop and sandbox.remove",
+    "Ports.close_all": "part of kernel.stop",
     "Tokens.load": "reads records",
     "Tokens.close": "waits for what is being written",
     "Tokens.list": "looks at records",
@@ -88,6 +97,9 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/list": LOOKS,
     "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
     "POST /v1/sandboxes/{id}/move": "file.move",
+    "GET /v1/sandboxes/{id}/ports": LOOKS,
+    "POST /v1/sandboxes/{id}/ports": "port.publish",
+    "DELETE /v1/sandboxes/{id}/ports/{port}": "port.unpublish",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
     "POST /v1/run/batch": "exec",
@@ -111,7 +123,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs, Tokens)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs, Ports, Tokens)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }
