@@ -19,6 +19,7 @@ import {
 import { NotFoundError } from "./error-types.ts";
 import { Files } from "./files.ts";
 import { Jobs } from "./jobs.ts";
+import { Network } from "./network.ts";
 import {
   type CommandResult,
   type Event,
@@ -87,6 +88,7 @@ export class Sandbox implements AsyncDisposable {
   readonly kept: boolean;
   readonly files: Files;
   readonly jobs: Jobs;
+  readonly network: Network;
   readonly #client: Client;
   readonly #path: string;
 
@@ -95,6 +97,7 @@ export class Sandbox implements AsyncDisposable {
     this.kept = kept;
     this.files = new Files(client, info.id);
     this.jobs = new Jobs(client, info.id);
+    this.network = new Network(client, info.id);
     this.#client = client;
     this.#path = `/v1/sandboxes/${segment(info.id)}`;
   }
