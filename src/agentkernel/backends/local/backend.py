@@ -9,6 +9,7 @@ and remove what any other left behind.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from abc import abstractmethod
@@ -18,7 +19,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from agentkernel import faults
-from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
+from agentkernel.backends.base import (
+    Backend,
+    Blueprint,
+    EffectiveLine,
+    NetworkSockets,
+    Progress,
+)
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
 from agentkernel.backends.local.cgroups import SandboxGroups
@@ -33,6 +40,7 @@ from agentkernel.backends.local.effective import effective_lines
 from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
+from agentkernel.backends.local.network import Handover
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.sandbox import (
     LocalSandbox,
@@ -196,6 +204,7 @@ class LocalBackend(Backend):
     ) -> LocalSandbox:
         """Launches in a directory. On an error nothing runs and no ids or groups are held."""
         groups = SandboxGroups(self._hierarchy, blueprint.id)
+        network: NetworkSockets | None = None
         try:
             directory.record_groups(groups.paths)
             faults.point("launch.marked")
@@ -210,7 +219,9 @@ class LocalBackend(Backend):
             faults.point("launch.groups")
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
-            pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
+            pid, network = await self._launch(
+                blueprint, maps, root, directory, groups, upper, token
+            )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             self.change_effective(lines, blueprint)
@@ -230,9 +241,13 @@ class LocalBackend(Backend):
                     raise
                 raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
         except BaseException:
+            if network:
+                network.close()
             await self._end_unwatched(directory)
             raise
-        return LocalSandbox(self.name, blueprint, runtime, channel, directory, groups, self._ranges)
+        return LocalSandbox(
+            self.name, blueprint, runtime, channel, directory, groups, self._ranges, network
+        )
 
     async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
         place = directory.path if self.listen is None else directory.engine
@@ -312,7 +327,7 @@ class LocalBackend(Backend):
         groups: SandboxGroups,
         upper: Upper,
         token: bytes,
-    ) -> int:
+    ) -> tuple[int, NetworkSockets | None]:
         path = None
         if upper.kind == "directory":
             path = str(directory.make_upper())
@@ -327,6 +342,7 @@ class LocalBackend(Backend):
             capabilities=blueprint.capabilities,
             boot=boot_configuration(blueprint, maps, token, groups, self.listen),
             nested_userns=blueprint.nested_userns,
+            network=blueprint.network,
             cgroups=groups.join_files,
             upper=path,
             upper_is_image=upper.kind == "image",
@@ -339,7 +355,12 @@ class LocalBackend(Backend):
         record = directory.open_record()
         try:
             with listen_in(str(directory.path)) as listener:
-                return await launch(str(agentd_path()), plan.encode(), listener, record)
+                start = functools.partial(launch, str(agentd_path()), plan.encode(), listener)
+                if not blueprint.network:
+                    return await start(record), None
+                with Handover() as handover:
+                    pid = await start(record, handover.launcher)
+                    return pid, handover.receive_network()
         except LaunchFailure as failure:
             raise self.explain(failure, under_way) from None
         finally:

@@ -63,7 +63,12 @@ class Caps(
 
 
 class Policy(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    cache_hash=True,  # judgements look up what was made of it, for every connection
 ):
     """Ordered rules, and bounds."""
 
