@@ -36,6 +36,7 @@ def spec_fields(
         "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
         "best_effort": options.best_effort,
+        "ports": list(options.publish) if getattr(options, "publish", None) else None,
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config.addresses import check_address, check_host, check_origin
+from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name
 from agentkernel.quantities import parse_duration, parse_size
@@ -206,6 +206,8 @@ KEYS: Mapping[str, Key] = {
             "web pages that may ask", _USER),
         Key("daemon.insecure_http", _flag, "true or false",
             "listen beyond this machine without TLS", _USER),
+        Key("daemon.preview_domain", check_domain, 'a name such as "preview.example.org"',
+            "below which previews have their names (default: localhost)", _USER),
     )
 }  # fmt: skip
 
