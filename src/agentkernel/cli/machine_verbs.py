@@ -100,6 +100,35 @@ def add_port(commands: Any) -> None:
     listing.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
 
 
+def add_network(commands: Any) -> None:
+    verbs = _group(commands, "network", "what a sandbox may reach, why, and what it did")
+    named = {
+        name: _verb(verbs, name, about)
+        for name, about in (
+            ("show", "show its rules, its secrets' hosts and its traffic"),
+            ("log", "show every decision about its connections, with the rule that made it"),
+            ("tail", "show decisions as they are made"),
+            ("why", "say what would become of a connection, by which rule; exit status 1: denied"),
+            ("allow", "allow hosts, before all other rules"),
+            ("deny", "deny hosts, before all other rules; open connections are closed"),
+            ("phase", "go on with the policy of another phase"),
+        )
+    }
+    for parser in named.values():
+        parser.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+    why = named["why"]
+    why.add_argument("target", metavar="HOST[:PORT]", help="port 443 unless given")
+    why.add_argument("--method", metavar="METHOD", help="of a request, such as GET")
+    why.add_argument("--path", metavar="PATH", help="of a request, such as /simple/")
+    for name in ("allow", "deny"):
+        named[name].add_argument(
+            "targets", metavar="HOST[:PORT]", nargs="+",
+            help="a name, *.NAME, an address or a range; ports 80 and 443 unless given, :* any",
+        )  # fmt: skip
+        named[name].add_argument("--phase", metavar="PHASE", help="(default: the one that holds)")
+    named["phase"].add_argument("phase", metavar="PHASE")
+
+
 def add_config(commands: Any) -> None:
     verbs = _group(commands, "config", "the settings that hold here, and where they come from")
     show = _verb(verbs, "show", "show every setting, its value and where it comes from")

@@ -93,3 +93,8 @@ def label_entry(text: str) -> tuple[str, str]:
 def printable(text: str) -> str:
     """No control character of a guest's (or a file name's) making reaches the terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def names(text: str) -> list[str]:
+    """Words with commas between."""
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from agentkernel.client._async.commands import AsyncCommandStream, Command, command_body
 from agentkernel.client._async.files import AsyncFiles
 from agentkernel.client._async.jobs import AsyncJobs
+from agentkernel.client._async.network import AsyncNetwork
 from agentkernel.client._async.ports import AsyncPorts
 from agentkernel.client._async.runs import finish, run, run_batch, run_stream
 from agentkernel.client._async.transport import (
@@ -44,6 +45,7 @@ class AsyncSandbox:
         self._path = f"/v1/sandboxes/{segment(info.id)}"
         self.files = AsyncFiles(transport, info.id)
         self.jobs = AsyncJobs(transport, info.id)
+        self.network = AsyncNetwork(transport, info.id)
         self.ports = AsyncPorts(transport, info.id)
 
     @property

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from agentkernel.client._sync.commands import CommandStream, Command, command_body
 from agentkernel.client._sync.files import Files
 from agentkernel.client._sync.jobs import Jobs
+from agentkernel.client._sync.network import Network
 from agentkernel.client._sync.ports import Ports
 from agentkernel.client._sync.runs import finish, run, run_batch, run_stream
 from agentkernel.client._sync.transport import (
@@ -45,6 +46,7 @@ class Sandbox:
         self._path = f"/v1/sandboxes/{segment(info.id)}"
         self.files = Files(transport, info.id)
         self.jobs = Jobs(transport, info.id)
+        self.network = Network(transport, info.id)
         self.ports = Ports(transport, info.id)
 
     @property
