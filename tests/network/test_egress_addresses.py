@@ -95,7 +95,7 @@ def test_where_a_rule_allows_private_addresses_they_are_reached(
     address that was vetted is the one that is dialled: the name is asked for once."""
     world.names.tell("private.rebind.test", ["127.0.0.1"], ["127.0.0.9"])
     rules = [{"host": "*.rebind.test", "ports": [world.recorder.port], "private": True}]
-    box = daemon.box(network={"rules": rules})
+    box = daemon.box(network={"presets": [], "rules": rules})
     try:
         visits = world.recorder.mark()
         found = box.try_all(
@@ -114,7 +114,7 @@ def test_where_a_rule_allows_private_addresses_they_are_reached(
 def test_the_metadata_look_alike_answers_who_may(daemon: WorldDaemon, world: World) -> None:
     """Control: what stands for it is there, and a rule leads to it."""
     rules = [{"host": "metadata.test", "ports": [world.metadata.port]}]
-    box = daemon.box(network={"rules": rules})
+    box = daemon.box(network={"presets": [], "rules": rules})
     try:
         found = box.try_all(
             "{'it': lambda: talk('metadata.test', V['port'], get('metadata.test'))}",

@@ -64,7 +64,7 @@ def victim(own: WorldDaemon, world: World) -> Iterator[Box]:
         {"host": "good.test", "ports": ports},
         {"host": "other.test", "ports": ports, "methods": ["GET"]},
     ]
-    box = own.box(network={"rules": rules}, ephemeral=False)
+    box = own.box(network={"presets": [], "rules": rules}, ephemeral=False)
     yield box
     if not own.alive():
         own.start()
@@ -218,7 +218,9 @@ def test_many_connections_are_bounded_and_leave_nothing(
     """2,000 at once, of which as many are served as the caps say; another sandbox is not hurt; in
     the end the gateway has what it had."""
     quick = "{'it': lambda: talk('good.test', V['port'], 'x', until='x')}"
-    other = own.box(network={"rules": [{"host": "good.test", "ports": [world.recorder.port]}]})
+    other = own.box(
+        network={"presets": [], "rules": [{"host": "good.test", "ports": [world.recorder.port]}]}
+    )
     try:
         assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"
         assert other.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"

@@ -103,7 +103,7 @@ def floored(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_no_sandbox_gets_beyond_the_floor(floored: WorldDaemon, world: World) -> None:
     ports = [world.recorder.port, world.tls.port]
     rules = [{"host": name, "ports": ports} for name in ("good.test", "twin.test")]
-    box = floored.box(network={"rules": rules})
+    box = floored.box(network={"presets": [], "rules": rules})
     try:
         assert _reach(box, world, "good.test", "twin.test") == {
             "good.test": True,
@@ -121,7 +121,9 @@ def test_the_upstream_proxy_is_used_and_is_told_no_more_than_names(
     floored: WorldDaemon, world: World
 ) -> None:
     heads = len(world.forwarder.heads)
-    box = floored.box(network={"rules": [{"host": "good.test", "ports": [world.tls.port]}]})
+    box = floored.box(
+        network={"presets": [], "rules": [{"host": "good.test", "ports": [world.tls.port]}]}
+    )
     try:
         found = box.try_all(
             """{'good': lambda: tls('good.test', V['tls'], 'good.test', get('good.test')),
@@ -143,7 +145,7 @@ def test_registries_are_for_reading(daemon: WorldDaemon, world: World) -> None:
         "methods": ["GET", "HEAD"],
         "paths": ["/simple/*"],
     }
-    box = daemon.box(network={"rules": [rule]})
+    box = daemon.box(network={"presets": [], "rules": [rule]})
     try:
         requests = world.tls.since()
         found = box.probe(
@@ -179,7 +181,7 @@ answer(cases=side_by_side({
 def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
     rule = {"host": "good.test", "ports": [world.recorder.port, world.plain.port]}
     caps = {"upload_bytes": 100_000, "download_bytes": 300_000}
-    box = daemon.box(network={"rules": [rule], "caps": caps})
+    box = daemon.box(network={"presets": [], "rules": [rule], "caps": caps})
     try:
         visits = world.recorder.mark()
         found = box.try_all(
@@ -249,7 +251,7 @@ def test_an_intercepted_connection_is_judged_anew_for_each_request(
     daemon: WorldDaemon, world: World
 ) -> None:
     rule = {"host": "other.test", "ports": [world.tls.port], "methods": ["GET"]}
-    box = daemon.box(network={"rules": [rule]})
+    box = daemon.box(network={"presets": [], "rules": [rule]})
     try:
         requests = world.tls.since()
         source = HOLD.replace(

@@ -74,7 +74,7 @@ def poster(daemon, world):  # type: ignore[no-untyped-def]
     ports = [world.plain.port, world.tls.port]
     rule = {"host": "good.test", "ports": ports, "methods": ["GET", "POST"], "paths": ["/post*"]}
     caps = {"connections": 2000, "connections_per_second": 5000}
-    box = daemon.box(network={"rules": [rule], "caps": caps})
+    box = daemon.box(network={"presets": [], "rules": [rule], "caps": caps})
     yield box
     box.remove()
 
