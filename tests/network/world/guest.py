@@ -153,6 +153,7 @@ def greet(host, port, wire, pause=0.0, size=0):
             got = s.recv(5)
             return {'got': got.hex(), 'end': 'eof' if not got else str(got[0])}
     except OSError as e: return {'got': '', 'end': name_of(e)}
+def mark(how, number): return 'mark-' + how.replace(' ', '-').replace(',', '') + f'-{number}-'
 def at_good(wire, **more): return greet('good.test', V['tls'], wire, **more)
 def at_plain(*sends, **more): return talk('good.test', V['plain'], *sends, **more)
 def get(host, path='/', method='GET', headers='', body='', close=True):
