@@ -99,10 +99,10 @@ def test_where_a_rule_allows_private_addresses_they_are_reached(
     try:
         visits = world.recorder.mark()
         found = box.try_all(
-            "{'it': lambda: talk('private.rebind.test', V['port'], 'in', until='in')}",
+            "{'it': lambda: talk('private.rebind.test', V['port'], '<in>', until='<in>')}",
             port=world.recorder.port,
         )["it"]
-        assert found["got"] == "in", found
+        assert found["got"] == "<in>", found
         assert len(visits()) == 1
         assert [each.kind for each in world.names.asked("private.rebind")].count("A") == 1
         event = box.event("network.allow", host="private.rebind.test")
@@ -164,14 +164,14 @@ def test_the_gateways_own_doors_lead_nowhere_else(box: Box, world: World) -> Non
         'listener': lambda: talk('127.0.0.1', 15001, get('good.test')),
         'listener by its address': lambda: talk('10.0.2.15', 15001, get('good.test')),
         'names': lambda: dns(question('good.test'), to=('127.0.0.1', 15053)),
-        'loopback': lambda: talk('127.0.0.1', V['port'], 'x'),
-        'own address': lambda: talk('10.0.2.15', V['port'], 'x'),
-        'six': lambda: talk('::1', V['port'], 'x', family=socket.AF_INET6),
-        'any': lambda: talk('0.0.0.0', V['port'], 'x'),
+        'loopback': lambda: talk('127.0.0.1', V['port'], '<x>'),
+        'own address': lambda: talk('10.0.2.15', V['port'], '<x>'),
+        'six': lambda: talk('::1', V['port'], '<x>', family=socket.AF_INET6),
+        'any': lambda: talk('0.0.0.0', V['port'], '<x>'),
         'proxy through proxy': lambda: tunnel('198.18.0.1:3128', 'CONNECT good.test:1 HTTP/1.1'),
         'socks through proxy': lambda: tunnel('198.18.0.1:1080', '\\5\\1\\0'),
-        'listener through proxy': lambda: tunnel('127.0.0.1:15001', 'x'),
-        'other ports of it': lambda: talk('198.18.0.1', 22, 'x'),
+        'listener through proxy': lambda: tunnel('127.0.0.1:15001', '<x>'),
+        'other ports of it': lambda: talk('198.18.0.1', 22, '<x>'),
         'proxy as a server': lambda: talk(*PROXY, get('198.18.0.1:3128')),
         'proxy as a server of another': lambda: talk(*PROXY, get('good.test')),
         }""",
@@ -192,10 +192,10 @@ def test_sandboxes_do_not_see_each_other(daemon: WorldDaemon, box: Box) -> None:
     try:
         job = f'{other.python} -I -c "import socket\n{serve}" > /tmp/up 2>&1 &'
         other.shell(job + " while ! grep -q up /tmp/up; do sleep 0.02; done")
-        cases = "{a: (lambda a=a: talk(a, 8099, 'x')) for a in ('10.0.2.15', '127.0.0.1')}"
+        cases = "{a: (lambda a=a: talk(a, 8099, '<x>')) for a in ('10.0.2.15', '127.0.0.1')}"
         for said in box.try_all(cases).values():
             assert said["end"] == "ECONNREFUSED"
-        control = other.try_all("{'it': lambda: talk('10.0.2.15', 8099, 'x')}")["it"]
+        control = other.try_all("{'it': lambda: talk('10.0.2.15', 8099, '<x>')}")["it"]
         assert control["connected"], "control: it is there for its own sandbox"
     finally:
         other.remove()
@@ -214,7 +214,7 @@ def test_no_profile_reaches_private_addresses(
             'name': lambda: talk('any.rebind.test', V['port'], get('any.rebind.test')),
             'metadata': lambda: talk('169.254.169.254', 80, get('169.254.169.254')),
             'private': lambda: talk('10.0.0.1', 80, get('10.0.0.1')),
-            'loopback by proxy': lambda: tunnel(f'127.0.0.1:{V["port"]}', 'x'),
+            'loopback by proxy': lambda: tunnel(f'127.0.0.1:{V["port"]}', '<x>'),
             }""",
             port=world.plain.port,
         )

@@ -73,18 +73,18 @@ ADDRESSES = [
 ]
 FORMS = """{
     (f'{how} {name!r}'): (lambda how=how, name=name, mark=mark(how, number): {
-        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), mark),
+        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark),
         'connect, other Host': lambda: tunnel(
-            f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), mark, host='good.test'),
+            f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark, host='good.test'),
         'absolute': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} HTTP/1.1\\r\\n'
             f'Host: {name}:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'.encode('utf-8')),
         'absolute, other Host': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} '
             f'HTTP/1.1\\r\\nHost: good.test:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'
             .encode('utf-8')),
-        'socks5': lambda: socks5(name.encode('utf-8')[:255], V['port'], mark),
-        'socks5 on the other port': lambda: socks5(name.encode('utf-8')[:255], V['port'], mark,
+        'socks5': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark),
+        'socks5 on the other port': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark,
             to=PROXY),
-        'socks4a': lambda: socks4a(name.encode('utf-8'), V['port'], mark),
+        'socks4a': lambda: socks4a(name.encode('utf-8'), V['port'], '<%s>' % mark),
     }[how]())
     for how in V['how'] for number, name in enumerate(V['names'])
 }"""
@@ -203,7 +203,7 @@ def test_an_allowed_name_is_told_when_it_is_connected_to(box: Box, world: World)
     address = found["look"]["value"][0]
     assert address.startswith(("198.18.", "198.19.")), found
     assert not world.names.asked("seen.rebind")
-    box.try_all("{'go': lambda: talk('seen.rebind.test', V['port'], 'x')}", port=world.plain.port)
+    box.try_all("{'go': lambda: talk('seen.rebind.test', V['port'], '<x>')}", port=world.plain.port)
     assert world.names.asked("seen.rebind")
 
 

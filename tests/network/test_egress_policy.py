@@ -14,7 +14,7 @@ from .world.everything import World
 
 HOLD = """
 held = connect('good.test', V['port'])
-held.sendall(b'first')
+held.sendall(b'<first>')
 first = held.recv(100)
 open('/tmp/held', 'w').write('x')
 while not os.path.exists('/tmp/changed'): time.sleep(0.02)
@@ -25,11 +25,11 @@ answer(first=first.decode(), **finish(held, [b'second'], until='second'))
 def _reach(box: Box, world: World, *names: str) -> dict[str, bool]:
     """Which of these a raw connection gets to."""
     found = box.try_all(
-        "{n: (lambda n=n: talk(n, V['port'], 'hello', until='hello')) for n in V['names']}",
+        "{n: (lambda n=n: talk(n, V['port'], '<hello>', until='<hello>')) for n in V['names']}",
         port=world.recorder.port,
         names=list(names),
     )
-    return {name: found[name]["got"] == "hello" for name in names}
+    return {name: found[name]["got"] == "<hello>" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
         assert found["end"] != "timeout"
         assert sum(len(visit.received) for visit in visits()) <= 100_000
         assert box.event("network.limit")
-        again = box.try_all("{'up': lambda: talk('good.test', V['port'], 'x')}",
+        again = box.try_all("{'up': lambda: talk('good.test', V['port'], '<x>')}",
                             port=world.recorder.port)["up"]  # fmt: skip
         assert again["got"] == "", "it is over for good"
     finally:
@@ -228,10 +228,10 @@ def test_a_flow_that_is_not_allowed_any_more_is_closed(daemon: WorldDaemon, worl
         goes_on = _held(
             daemon, world, box, lambda: box.change("POST", "/rules", target="other.test")
         )
-        assert (goes_on["first"], goes_on["got"]) == ("first", "second"), "control"
+        assert (goes_on["first"], goes_on["got"]) == ("<first>", "second"), "control"
         ended = _held(daemon, world, box, lambda: box.change("POST", "/phase", phase="closed"))
-        assert (ended["first"], ended["got"]) == ("first", "")
-        assert bytes(visits()[-1].received) == b"first"
+        assert (ended["first"], ended["got"]) == ("<first>", "")
+        assert bytes(visits()[-1].received) == b"<first>"
         assert _reach(box, world, "good.test") == {"good.test": False}
         box.change("POST", "/phase", phase="open")
         denied = _held(
@@ -257,7 +257,7 @@ def test_an_intercepted_connection_is_judged_anew_for_each_request(
         source = HOLD.replace(
             "held = connect('good.test', V['port'])",
             "held = secure(connect('other.test', V['port']), 'other.test')",
-        ).replace("b'first'", "raw(get('other.test', '/one', close=False))")
+        ).replace("b'<first>'", "raw(get('other.test', '/one', close=False))")
         source = source.replace("[b'second'], until='second'", "[raw(get('other.test', '/two'))]")
         import threading
 
@@ -338,6 +338,6 @@ def test_connecting_succeeds_and_then_it_is_refused(box: Box, world: World) -> N
     else:
         command = "nc -z evil.test 9"
     assert box.shell(command)["exit_code"] == 0
-    found = box.try_all("{'it': lambda: talk('evil.test', 9, 'x')}")["it"]
+    found = box.try_all("{'it': lambda: talk('evil.test', 9, '<x>')}")["it"]
     assert (found["connected"], found["got"]) == (True, "")
     assert found["end"] in ("ECONNRESET", "eof", "EPIPE")
