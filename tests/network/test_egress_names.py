@@ -102,9 +102,11 @@ HOW = [
 def _try(box: Box, world: World, names: list[str], how: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for each in how:
+        # A NUL ends the name in SOCKS 4a: what stands behind this one is sent to an allowed host.
+        said = [name for name in names if each != "socks4a" or not name.startswith("good.test\0")]
         found |= box.try_all(
             FORMS,
-            names=names,
+            names=said,
             how=[each],
             port=world.recorder.port,
             plain=world.plain.port,
@@ -135,6 +137,7 @@ def test_lookalikes_lead_nowhere(box: Box, world: World, names: list[str]) -> No
     assert not through, through
     hanging = {k: v for k, v in found.items() if v["end"] in ("hang", "timeout")}
     assert not hanging, hanging
+    print(sorted([(v["seconds"], k, v["end"]) for k, v in found.items()])[-8:])
     assert [bytes(visit.received) for since in visits for visit in since()] == []
     assert len(world.names.questions) == asked, world.names.questions[asked:]
 
