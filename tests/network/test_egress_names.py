@@ -137,7 +137,6 @@ def test_lookalikes_lead_nowhere(box: Box, world: World, names: list[str]) -> No
     assert not through, through
     hanging = {k: v for k, v in found.items() if v["end"] in ("hang", "timeout")}
     assert not hanging, hanging
-    print(sorted([(v["seconds"], k, v["end"]) for k, v in found.items()])[-8:])
     assert [bytes(visit.received) for since in visits for visit in since()] == []
     assert len(world.names.questions) == asked, world.names.questions[asked:]
 
