@@ -42,7 +42,7 @@ SMUGGLED = r"""{
     'space in the target': post('Content-Length: 0\r\n', '').replace(
         V['path'], V['path'] + ' HTTP/1.1\r\nHost: twin.test\r\nX: GET /wrong', 1),
     'chunk size with a sign': post('Transfer-Encoding: chunked\r\n', '+0\r\n\r\n' + second),
-    'chunk size too long': post('Transfer-Encoding: chunked\r\n', 'f' * 20 + '\r\n' + second),
+    'chunk size too long': post('Transfer-Encoding: chunked\r\n', 'f' * 40 + '\r\n' + second),
     'chunk size in 0x': post('Transfer-Encoding: chunked\r\n', '0x0\r\n\r\n' + second),
     'chunk end bare': post('Transfer-Encoding: chunked\r\n', '1\nx\n0\n\n' + second),
     'chunk without an end': post('Transfer-Encoding: chunked\r\n', '1\r\nxx\r\n0\r\n\r\n' + second),
@@ -88,9 +88,11 @@ def test_nothing_rides_along(poster: Box, world: World, secure: bool) -> None:
     found = poster.probe(
         PREPARE + f"answer(cases=side_by_side({{k: (lambda d=d: send(d)) for k, d in {SMUGGLED}"
         ".items()}))",
+        limit=4,
         **given,
     )["cases"]
-    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang")}
+    # Whoever was answered may say more; everybody is answered.
+    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang") and not v["got"]}
     targets = {(request.method, request.path) for request in begun()}
     assert targets <= {("POST", "/post"), ("GET", "/post")}, targets
     hosts = {request.headers.get("host", "").partition(":")[0] for request in begun()}

@@ -139,7 +139,7 @@ ASK = "def ask(data): return tls('other.test', V['tls'], 'other.test', data)\n"
 
 def _ask(box: Box, world: World, cases: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = box.probe(
-        ASK + f"answer(cases=side_by_side({cases}))", **_ports(world)
+        ASK + f"answer(cases=side_by_side({cases}))", limit=5, **_ports(world)
     )["cases"]
     return found
 
@@ -147,7 +147,7 @@ def _ask(box: Box, world: World, cases: str) -> dict[str, dict[str, Any]]:
 def test_every_request_inside_an_intercepted_connection_is_judged(box: Box, world: World) -> None:
     requests = world.tls.since()
     found = _ask(box, world, REQUESTS)
-    slow = {k: v for k, v in found.items() if v["end"] in ("timeout", "hang")}
+    slow = {k: v for k, v in found.items() if v["end"] in ("timeout", "hang") and not v["got"]}
     assert not slow
     got = [(request.method, request.headers.get("host"), request.target) for request in requests()]
     allowed = [each for each in got if each[2] in ("/api/first", "/api/one", "/api/h2c")]
