@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from agentkernel.config import networks
 from agentkernel.config.addresses import check_address, check_host, check_origin
+from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name
 from agentkernel.quantities import parse_duration, parse_size
@@ -243,6 +244,8 @@ KEYS: Mapping[str, Key] = {
             "web pages that may ask", _USER),
         Key("daemon.insecure_http", _flag, "true or false",
             "listen beyond this machine without TLS", _USER),
+        Key("daemon.preview_domain", check_domain, 'a name such as "preview.example.org"',
+            "below which previews have their names (default: localhost)", _USER),
     )
 }  # fmt: skip
 
