@@ -11,7 +11,6 @@ import base64
 import json
 from collections.abc import Callable
 from urllib.parse import quote
-from xml.sax.saxutils import escape
 
 from agentkernel.network.guest_files.paths import BUNDLE, DIRECTORY
 from agentkernel.network.registries.go import split_proxies
@@ -229,8 +228,12 @@ def _toml_table(name: str, **values: str) -> str:
 
 
 def _element(kind: str, **values: str) -> str:
-    inner = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in values.items())
+    inner = "".join(f"<{key}>{_escaped(value)}</{key}>" for key, value in values.items())
     return f"    <{kind}>{inner}</{kind}>\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _group(name: str, items: list[str]) -> str:
@@ -241,7 +244,7 @@ def _profile(repositories: list[Registry]) -> str:
     if not repositories:
         return ""
     listed = "".join(
-        f"<{kind}><id>{escape(item.name)}</id><url>{escape(item.url)}</url></{kind}>"
+        f"<{kind}><id>{_escaped(item.name)}</id><url>{_escaped(item.url)}</url></{kind}>"
         for kind in ("repository",)
         for item in repositories
     )
