@@ -71,7 +71,8 @@ def read_maven(places: Places) -> tuple[list[Registry], dict[str, str]]:
             )
         )
     stands_in = [word for _, of, _ in said.mirrors.values() for word in re.split(r"[,\s]+", of)]
-    if "*" in stands_in or "external:*" in stands_in:
+    everything = "*" in stands_in or "external:*" in stands_in
+    if everything and "!central" not in stands_in:
         return registries, settings
     public = GRADLE if "central" in stands_in else MAVEN + GRADLE
     return with_company("maven", MAVEN, defaults("maven", public) + registries), settings
