@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ CLIENTS = ("PIP_", "UV_", "NPM_CONFIG_", "GO", "CARGO_REGISTRIES_", "NETRC")
 
 
 class MirroredDaemon(WorldDaemon):
-    """A daemon of a user whose pip and npm are configured, by files alone."""
+    """A daemon of a user whose clients are configured, by files alone."""
 
     def __init__(self, place: Path, world: World) -> None:
         super().__init__(place, world)
@@ -35,6 +36,19 @@ class MirroredDaemon(WorldDaemon):
             f"registry=https://{self.index}/npm/\n//{self.index}/npm/:_authToken={TOKEN}\n"
         )
 
+        go = self.config_home / "go" / "env"
+        go.parent.mkdir()
+        go.write_text(
+            f"GOPROXY=https://me:{PASSWORD}@{self.index}/go\nGOSUMDB=off\nGOTOOLCHAIN=local\n"
+        )
+        maven = self.home / ".m2" / "settings.xml"
+        maven.parent.mkdir()
+        maven.write_text(
+            "<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf>"
+            f"<url>https://{self.index}/maven</url></mirror></mirrors><servers><server><id>m</id>"
+            f"<username>me</username><password>{PASSWORD}</password></server></servers></settings>"
+        )
+
     def set_password(self, password: str) -> None:
         pip = self.config_home / "pip" / "pip.conf"
         pip.parent.mkdir(exist_ok=True)
@@ -44,6 +58,30 @@ class MirroredDaemon(WorldDaemon):
         inherited = super().environment().items()
         kept = {name: value for name, value in inherited if not name.upper().startswith(CLIENTS)}
         return {**kept, "HOME": str(self.home)}
+
+
+def go_proxy(request: Request) -> Answer:
+    """One module, for whoever has the password."""
+    module = f"module example.test/{PACKAGE}\n"
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr(f"example.test/{PACKAGE}@v1.0.0/go.mod", module)
+    answers = {
+        "v1.0.0.info": b'{"Version": "v1.0.0", "Time": "2026-01-01T00:00:00Z"}',
+        "v1.0.0.mod": module.encode(),
+        "v1.0.0.zip": archive.getvalue(),
+    }
+    if request.headers.get("authorization") != basic(PASSWORD):
+        return Answer(401)
+    body = answers.get(request.path.rpartition("/")[2], b"")
+    return Answer(200 if body else 404, body)
+
+
+def maven_repository(request: Request) -> Answer:
+    """Nothing, for whoever has the password."""
+    if request.headers.get("authorization") != basic(PASSWORD):
+        return Answer(401, headers={"www-authenticate": 'Basic realm="m"'})
+    return Answer(404)
 
 
 class NpmRegistry:
@@ -83,6 +121,8 @@ class NpmRegistry:
 def mirrored(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirroredDaemon]:
     daemon = MirroredDaemon(tmp_path_factory.mktemp("mirrored"), world)
     world.tls.handlers["/npm/"] = NpmRegistry(daemon.index)
+    world.tls.handlers["/go/"] = go_proxy
+    world.tls.handlers["/maven/"] = maven_repository
     daemon.start()
     yield daemon
     daemon.remove_all()
@@ -131,6 +171,23 @@ def test_npm_installs_from_a_private_registry_and_posts_nothing(client: Box, wor
     assert {request.headers.get("authorization") for request in npm} == {f"Bearer {TOKEN}"}
     assert {request.method for request in npm} == {"GET"}
     assert client.event("network.deny", host="index.test", method="POST")
+
+
+def test_go_downloads_from_a_private_proxy(client: Box) -> None:
+    need(client, "go")
+    done = client.shell(
+        "mkdir /tmp/go && cd /tmp/go && go mod init here && "
+        f"go mod download example.test/{PACKAGE}@v1.0.0"
+    )
+    assert done["exit_code"] == 0, done["stderr"]
+
+
+def test_java_trusts_what_intercepts(client: Box, world: World) -> None:
+    need(client, "mvn")
+    requests = world.tls.since()
+    client.shell("mvn -B -q dependency:get -Dartifact=example:tiny:1.0")
+    maven = [request for request in requests() if request.path.startswith("/maven/")]
+    assert basic(PASSWORD) in {request.headers.get("authorization") for request in maven}
 
 
 def test_the_credentials_are_not_inside(client: Box) -> None:
