@@ -284,6 +284,15 @@ def test_maven_has_profiles_and_servers_but_no_blocked_mirrors(machine: FakeMach
     assert "encrypted" in found.notes[0]
 
 
+def test_a_mirror_of_all_but_central_leaves_central(machine: FakeMachine) -> None:
+    text = "<settings><mirrors><mirror><id>m</id><mirrorOf>{}</mirrorOf><url>https://m.corp/</url>"
+    end = "</mirror></mirrors></settings>"
+    machine.write("~/.m2/settings.xml", text.format("external:*,!central") + end)
+    assert "repo.maven.apache.org" in public(machine.read(), "maven")
+    machine.write("~/.m2/settings.xml", text.format("external:*,!other") + end)
+    assert not public(machine.read(), "maven")
+
+
 def test_passwords_are_taken_out_of_addresses(machine: FakeMachine) -> None:
     machine.write("/etc/pip.conf", f"[global]\nindex-url = {with_login('https://m.corp/simple')}\n")
     found = machine.read()
