@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, network, sandbox, tokens
+from agentkernel.client._async import commands, files, host, jobs, network, sandbox, secrets, tokens
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -22,6 +22,7 @@ CLASSES = {
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "network": network.AsyncNetwork,
+    "secrets": secrets.AsyncSecrets,
     "tokens": tokens.AsyncTokens,
 }
 
@@ -37,6 +38,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getOpenApi": ("Host.openapi", No("for programs; docs/reference/openapi.json has the same")),
     "getDocs": (No("a page for people"), No("a page for people with a browser")),
     "getMetrics": ("Host.metrics", No("for Prometheus; curl shows it")),
+    "listSecrets": ("secrets.list", "secret list"),
+    "setSecret": ("secrets.set, secrets.rotate", "secret set, secret rotate"),
+    "removeSecret": ("secrets.remove", "secret remove"),
     "createToken": ("tokens.create", "token create"),
     "listTokens": ("tokens.list", "token list"),
     "revokeToken": ("tokens.revoke", "token revoke"),
@@ -166,7 +170,16 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
-    from agentkernel.client._sync import commands, files, host, jobs, network, sandbox, tokens
+    from agentkernel.client._sync import (
+        commands,
+        files,
+        host,
+        jobs,
+        network,
+        sandbox,
+        secrets,
+        tokens,
+    )
 
     assert _sync.__doc__
     twins = {
@@ -177,6 +190,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "stream": commands.CommandStream,
         "Host": host.Host,
         "network": network.Network,
+        "secrets": secrets.Secrets,
         "tokens": tokens.Tokens,
     }
     for shown, kind in CLASSES.items():

@@ -112,6 +112,15 @@ agentkernel setup --check native""",
 agentkernel serve
 agentkernel serve --listen 127.0.0.1:8700
 agentkernel serve --listen 0.0.0.0:8700 --tls-cert cert.pem --allow-host ak.example.org""",
+    "secret": """\
+gh auth token | agentkernel secret set GITHUB_TOKEN
+agentkernel secret list""",
+    "secret set": """\
+agentkernel secret set ANTHROPIC_API_KEY
+agentkernel secret set NPM_TOKEN < token.txt""",
+    "secret rotate": "agentkernel secret rotate ANTHROPIC_API_KEY",
+    "secret list": "agentkernel secret list --json",
+    "secret remove": "agentkernel secret remove NPM_TOKEN",
     "token": """\
 agentkernel token create ci
 agentkernel token list""",

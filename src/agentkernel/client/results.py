@@ -189,6 +189,30 @@ class TokenInfo(NamedTuple):
             )
 
 
+class SecretInfo(NamedTuple):
+    """A secret, without its value. `kept`: "keyring" or "file". `sandboxes`: those it is bound
+    to."""
+
+    name: str
+    created_at: float
+    rotated_at: float | None
+    kept: str
+    sandboxes: list[str]
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> SecretInfo:
+        with _understood():
+            return cls(
+                name=str(body["name"]),
+                created_at=float(body["created_at"]),
+                rotated_at=_moment(body, "rotated_at"),
+                kept=str(body["kept"]),
+                sandboxes=[str(name) for name in body["sandboxes"]],
+                raw=dict(body),
+            )
+
+
 def _moment(body: Mapping[str, Any], key: str) -> float | None:
     value = body.get(key)
     return None if value is None else float(value)
