@@ -11,7 +11,17 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, network, sandbox, secrets, tokens
+from agentkernel.client._async import (
+    commands,
+    files,
+    host,
+    jobs,
+    network,
+    ports,
+    sandbox,
+    secrets,
+    tokens,
+)
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -19,6 +29,7 @@ CLASSES = {
     "files": files.AsyncFiles,
     "jobs": jobs.AsyncJobs,
     "Job": jobs.AsyncJob,
+    "ports": ports.AsyncPorts,
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "network": network.AsyncNetwork,
@@ -58,6 +69,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "stopSandbox": ("Sandbox.stop", "sandbox stop"),
     "extendSandbox": ("Sandbox.extend", "sandbox extend"),
     "probeSandbox": ("Sandbox.probe", "doctor"),
+    "listPorts": ("ports.list, Sandbox.preview_url", "port list"),
+    "publishPort": ("ports.publish", "port publish"),
+    "unpublishPort": ("ports.unpublish", "port unpublish"),
     "execInSandbox": ("Sandbox.exec", No("exec goes over the stream, which has signals and stdin")),
     "streamExecInSandbox": ("Sandbox.stream", "exec"),
     "run": ("Sandbox.run", No("run goes over the stream, which has signals and stdin")),
@@ -176,6 +190,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         host,
         jobs,
         network,
+        ports,
         sandbox,
         secrets,
         tokens,
@@ -187,6 +202,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "files": files.Files,
         "jobs": jobs.Jobs,
         "Job": jobs.Job,
+        "ports": ports.Ports,
         "stream": commands.CommandStream,
         "Host": host.Host,
         "network": network.Network,

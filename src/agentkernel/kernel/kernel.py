@@ -138,7 +138,7 @@ class Kernel(Changes, Looks):
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
         await self.networks.close()
-        self.ports.close_all()
+        await self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
                 live.sandbox.channel.close()

@@ -41,6 +41,7 @@ _PATH_WORDS: Final = {
     "job": "Id of the job.",
     "name": "Name of the secret.",
     "token": "Id or name of the token.",
+    "port": "Number of the port inside.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",
