@@ -58,11 +58,6 @@ void launch_fail(const char *stage, const char *detail) {
     _exit(1);
 }
 
-void launch_done(void) {
-    close(status_fd);
-    status_fd = -1;
-}
-
 static void write_file(const char *stage, const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, text, strlen(text)) < 0) launch_fail(stage, path);

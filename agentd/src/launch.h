@@ -23,8 +23,6 @@ int remove_main(int argc, char **argv);
  * a cause and a remedy, so a stage is never reported for two different things. */
 void launch_fail(const char *stage, const char *detail) __attribute__((noreturn));
 void launch_set_status_fd(int fd);
-/* Nothing can fail any more: the host side reads end of file. */
-void launch_done(void);
 /* The boot configuration, to be read from its beginning. */
 int launch_boot_descriptor(const struct plan *plan);
 /* FD under a number that no child expects something else under. */

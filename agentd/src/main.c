@@ -5,6 +5,7 @@
 
 #include "agent.h"
 #include "launch.h"
+#include "launch_engine.h"
 #include "network.h"
 #include "probe.h"
 
@@ -23,6 +24,8 @@ static void take_name(char *own) {
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "launch") == 0)
         return launch_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "keep") == 0)
+        return keep_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "network") == 0)
         return network_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)

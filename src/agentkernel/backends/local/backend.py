@@ -106,6 +106,11 @@ class LocalBackend(Backend):
     async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
         """Raises for a blueprint that this engine can't carry out, before anything runs."""
 
+    def can_enter(self, blueprint: Blueprint) -> bool:
+        """True if the guest is in the launcher's network namespace, so that a way out made there is
+        one for it."""
+        return True
+
     def group_limits(self, limits: Limits) -> Limits:
         """What the control groups are told: they count the engine's own processes, too."""
         return limits
@@ -231,6 +236,7 @@ class LocalBackend(Backend):
                 maps=maps,
                 root=root,
                 effective=tuple(lines),
+                can_enter=self.can_enter(blueprint),
             )
             directory.record_runtime(runtime)
             faults.point("launch.recorded")
@@ -269,7 +275,11 @@ class LocalBackend(Backend):
         """The image, resolved. What was found of this machine is good for a moment: of sandboxes
         that are made at once one looks."""
         outside = tuple(sorted(_outside(blueprint).items()))
-        key = (blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner, outside)
+        authority = blueprint.network.authority if blueprint.network else ""
+        key = (
+            *(blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner),
+            *(outside, authority),
+        )
         made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
         if root is None or time.monotonic() - made >= _GOOD_SECONDS:
             # Making an image takes its time, and there are other sandboxes.
@@ -286,7 +296,7 @@ class LocalBackend(Backend):
             guest_uid=idmaps.guest_uid(blueprint.user),
             host_uid=maps.root_owner,
         )
-        return resolve_image(
+        root = resolve_image(
             blueprint.image,
             cache_dir=self._images,
             ids=view,
@@ -295,6 +305,11 @@ class LocalBackend(Backend):
             environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
+        if not blueprint.network or not blueprint.network.authority:
+            return root
+        from agentkernel.images.bundles import with_authority
+
+        return with_authority(root, blueprint.network.authority, self._images)
 
     def _refuse_unenforceable(
         self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper

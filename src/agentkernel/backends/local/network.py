@@ -17,10 +17,6 @@ from agentkernel.backends.local.launcher import LaunchFailure, run_verb
 from agentkernel.backends.local.refusals import BadAnswer, read_counters, unreachable_ipv6
 from agentkernel.errors import AgentKernelError, HostError
 
-NAME_SERVER = "198.18.0.2"
-"""Whom /etc/resolv.conf names: any address but loopback, so that datagrams to it are turned round
-to the gateway."""
-
 _ENTER_DEADLINE_S = 10.0
 _MOST_DESCRIPTORS = 3
 

@@ -15,8 +15,8 @@ import msgspec
 from agentkernel.backends.local import procfs
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps, Lines
-from agentkernel.backends.local.network import NAME_SERVER
 from agentkernel.images.model import RootFilesystem
+from agentkernel.network.guest_files.paths import GATEWAY
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import Limits
@@ -179,8 +179,7 @@ def add_groups(plan: LaunchPlan, groups: SandboxGroups) -> None:
 
 
 _NO_RESOLVER = "# this sandbox has no network\n"
-# One query at a time: of two from one port some resolvers lose an answer.
-_RESOLVER = f"nameserver {NAME_SERVER}\noptions timeout:2 attempts:2 single-request\n"
+_RESOLVER = f"nameserver {GATEWAY}\n"
 
 
 def _own_files(hostname: str, network: NetworkSetup | None) -> dict[str, str]:

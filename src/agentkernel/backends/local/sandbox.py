@@ -30,7 +30,12 @@ from agentkernel.backends.local.network import count_refusals, open_rules, open_
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.shortages import host_error, host_errors
 from agentkernel.backends.local.uppers import wait_unmounted
-from agentkernel.errors import AgentKernelError, LaunchError, SandboxUnavailableError
+from agentkernel.errors import (
+    AgentKernelError,
+    LaunchError,
+    SandboxUnavailableError,
+    UnsupportedError,
+)
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
@@ -104,6 +109,12 @@ class LocalSandbox:
     async def open_network(self) -> NetworkSockets:
         sockets, self._network = self._network, None
         if sockets is None:
+            if not self._runtime.can_enter:
+                raise UnsupportedError(
+                    f"a sandbox of {self.backend} that was started without a network gets none "
+                    "while it runs",
+                    hint="stop it and start it again",
+                )
             try:
                 sockets = await open_sockets(str(agentd_path()), self.pid)
             except LaunchFailure as failure:

@@ -159,6 +159,9 @@ class Told:
             if token and text is not None:
                 variable = name.upper().replace("-", "_")
                 self.environment[f"CARGO_REGISTRIES_{variable}_TOKEN"] = text
+                # Without a provider that is named cargo refuses registries which want a token.
+                providers = '[registry]\nglobal-credential-providers = ["cargo:token"]\n'
+                tables = [*(table for table in tables if table != providers), providers]
         if tables:
             self.files[CARGO_CONFIG] = "\n".join([f"# {HEAD}", *tables])
 

@@ -232,3 +232,11 @@ def _parse(connection: h11.Connection, raw: bytes) -> object:
         return connection.next_event()
     except h11.RemoteProtocolError:
         raise Malformed("its first line or a header can't be read") from None
+
+
+def written(connection: h11.Connection, event: h11.Event) -> bytes:
+    """Raises Malformed."""
+    try:
+        return connection.send(event) or b""
+    except h11.LocalProtocolError:
+        raise Malformed("it can't be written down as HTTP") from None

@@ -77,12 +77,6 @@ PRESETS: dict[str, Preset] = {
     "xai": Preset("xAI's API", ("api.x.ai",)),
 }  # fmt: skip
 
-OF_PROFILE: dict[str, tuple[str, ...]] = {
-    "restrictive": (),
-    "moderate": (REGISTRIES,),
-    "permissive": (REGISTRIES, PUBLIC),
-}
-
 
 def expand_presets(names: Iterable[str], registries: tuple[Rule, ...]) -> list[Rule]:
     """The rules of all of them. Raises InvalidInputError for a name that is not known."""
