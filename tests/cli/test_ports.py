@@ -87,7 +87,7 @@ def test_publish_list_unpublish(cli: Cli, ask: Json) -> None:
 
 def test_what_goes_wrong_is_said(cli: Cli) -> None:
     assert cli("run", "-p", "web", "--", "true").returncode == 2
-    done = cli("run", "-p", "localhost:1:1", "--", "true")
+    done = cli("run", "-p", "web:1:1", "--", "true")
     assert done.returncode == 125 and b"is not a port to publish" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]

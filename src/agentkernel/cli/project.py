@@ -39,6 +39,7 @@ _OPTIONS = {
     "limits.nofile": "nofile",
     "limits.timeout": "timeout",
     "limits.output": "output",
+    "network.ports": "publish",
 }
 
 
