@@ -40,9 +40,10 @@ _OPTIONS = {
     "limits.timeout": "timeout",
     "limits.output": "output",
     "network.presets": "network",
+    "network.ports": "publish",
 }
 # Lists, where a flag says what is besides.
-_LISTS = {"network.secrets": "secret", "network.ports": "publish"}
+_LISTS = {"network.secrets": "secret"}
 
 
 def apply(options: argparse.Namespace) -> None:
