@@ -79,7 +79,11 @@ def test_a_bad_configuration_refuses_to_start(
     file = daemon.config_home / "agentkernel" / "config.toml"
     file.write_text(lines + "\n")
     process = daemon.popen()
-    out, _ = process.communicate(timeout=30)
+    try:
+        out, _ = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode != 0, out
     assert "Traceback" not in daemon.log()
     assert "network" in daemon.log(), daemon.log()
@@ -105,7 +109,10 @@ def test_no_sandbox_gets_beyond_the_floor(floored: WorldDaemon, world: World) ->
     rules = [{"host": name, "ports": ports} for name in ("good.test", "twin.test")]
     box = floored.box(network={"presets": [], "rules": rules})
     try:
-        assert _reach(box, world, "good.test", "twin.test") == {
+        r = _reach(box, world, "good.test", "twin.test")
+        print(box.events())
+        print(box.network())
+        assert r == {
             "good.test": True,
             "twin.test": False,
         }
@@ -190,6 +197,8 @@ def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
         )["up"]
         assert found["end"] != "timeout"
         assert sum(len(visit.received) for visit in visits()) <= 100_000
+        print(found, box.events())
+        print(box.network())
         assert box.event("network.limit")
         again = box.try_all("{'up': lambda: talk('good.test', V['port'], '<x>')}",
                             port=world.recorder.port)["up"]  # fmt: skip
@@ -257,8 +266,10 @@ def test_an_intercepted_connection_is_judged_anew_for_each_request(
         source = HOLD.replace(
             "held = connect('good.test', V['port'])",
             "held = secure(connect('other.test', V['port']), 'other.test')",
-        ).replace("b'<first>'", "raw(get('other.test', '/one', close=False))")
-        source = source.replace("[b'second'], until='second'", "[raw(get('other.test', '/two'))]")
+        ).replace("b'<first>'", "ported(get('other.test', '/one', close=False), V['port'])")
+        source = source.replace(
+            "[b'second'], until='second'", "[ported(get('other.test', '/two'), V['port'])]"
+        )
         import threading
 
         result: dict[str, Any] = {}
