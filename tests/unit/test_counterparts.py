@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, sandbox, tokens
+from agentkernel.client._async import commands, files, host, jobs, network, ports, sandbox, tokens
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -19,8 +19,10 @@ CLASSES = {
     "files": files.AsyncFiles,
     "jobs": jobs.AsyncJobs,
     "Job": jobs.AsyncJob,
+    "ports": ports.AsyncPorts,
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
+    "network": network.AsyncNetwork,
     "tokens": tokens.AsyncTokens,
 }
 
@@ -53,6 +55,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "stopSandbox": ("Sandbox.stop", "sandbox stop"),
     "extendSandbox": ("Sandbox.extend", "sandbox extend"),
     "probeSandbox": ("Sandbox.probe", "doctor"),
+    "listPorts": ("ports.list, Sandbox.preview_url", "port list"),
+    "publishPort": ("ports.publish", "port publish"),
+    "unpublishPort": ("ports.unpublish", "port unpublish"),
     "execInSandbox": ("Sandbox.exec", No("exec goes over the stream, which has signals and stdin")),
     "streamExecInSandbox": ("Sandbox.stream", "exec"),
     "run": ("Sandbox.run", No("run goes over the stream, which has signals and stdin")),
@@ -82,6 +87,12 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
         "files.watch",
         No("`exec` of a watcher shows more to people"),
     ),
+    "getNetwork": ("network.show", "network show"),
+    "replaceNetwork": ("network.replace", No("`network allow`, `deny` and `phase` change it")),
+    "addNetworkRule": ("network.allow, network.deny", "network allow, network deny"),
+    "switchNetworkPhase": ("network.phase", "network phase"),
+    "explainNetwork": ("network.why", "network why"),
+    "streamNetworkLog": ("network.log", "network log, network tail"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }
@@ -159,7 +170,16 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
-    from agentkernel.client._sync import commands, files, host, jobs, sandbox, tokens
+    from agentkernel.client._sync import (
+        commands,
+        files,
+        host,
+        jobs,
+        network,
+        ports,
+        sandbox,
+        tokens,
+    )
 
     assert _sync.__doc__
     twins = {
@@ -167,8 +187,10 @@ def test_both_sdks_have_the_same_methods() -> None:
         "files": files.Files,
         "jobs": jobs.Jobs,
         "Job": jobs.Job,
+        "ports": ports.Ports,
         "stream": commands.CommandStream,
         "Host": host.Host,
+        "network": network.Network,
         "tokens": tokens.Tokens,
     }
     for shown, kind in CLASSES.items():

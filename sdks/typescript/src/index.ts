@@ -20,6 +20,7 @@ export {
 } from "./files.ts";
 export { type EventOptions, Host } from "./host.ts";
 export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
+export { Network, type NetworkState, type RuleOptions, type WhyOptions } from "./network.ts";
 export {
   type Change,
   type Chunk,

@@ -131,7 +131,7 @@ def _origin(
         if file is not None
     ]
     values = {
-        name: {"value": setting.value, "from": setting.origin}
+        name: {"value": _scalar(name, setting.value), "from": setting.origin}
         for name, setting in resolved.settings.items()
         if setting.value is not None
     }
@@ -140,3 +140,13 @@ def _origin(
         "values": values,
         "env": {name: setting.origin for name, setting in resolved.env.items()},
     }
+
+
+def _scalar(name: str, value: Any) -> str | int | float | bool:
+    """Lists as `config show` has them: what is kept here is for reading."""
+    if isinstance(value, tuple | dict):
+        from agentkernel.config.widening import show
+
+        return show(name, value)
+    scalar: str | int | float | bool = value
+    return scalar

@@ -39,6 +39,7 @@ _PATH_WORDS: Final = {
     "id": "Id or name of the sandbox.",
     "job": "Id of the job.",
     "token": "Id or name of the token.",
+    "port": "Number of the port inside.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

@@ -19,6 +19,7 @@ from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
+from agentkernel.kernel.network_control import NetworkControl
 from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.tokens import Tokens
@@ -49,6 +50,8 @@ EXEMPT = {
     "Jobs.outcome": "looks at a record",
     "Jobs.refresh": "brings rows up to date",
     "Jobs.refresh_all": "brings rows up to date",
+    "NetworkControl.show": "looks at a record and counts",
+    "NetworkControl.why": "explains, and sends nothing",
     "Ports.list": "looks at records",
     "Ports.connection": "a connection to what is published, whose line is written by publish",
     "Ports.open_new": "part of sandbox.create",
@@ -97,6 +100,12 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/list": LOOKS,
     "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
     "POST /v1/sandboxes/{id}/move": "file.move",
+    "GET /v1/sandboxes/{id}/network": LOOKS,
+    "PUT /v1/sandboxes/{id}/network": "network.replace",
+    "POST /v1/sandboxes/{id}/network/rules": "network.rule",
+    "POST /v1/sandboxes/{id}/network/phase": "network.phase",
+    "GET /v1/sandboxes/{id}/network/why": LOOKS,
+    "GET /v1/sandboxes/{id}/network/log": LOOKS,
     "GET /v1/sandboxes/{id}/ports": LOOKS,
     "POST /v1/sandboxes/{id}/ports": "port.publish",
     "DELETE /v1/sandboxes/{id}/ports/{port}": "port.unpublish",
@@ -123,7 +132,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs, Ports, Tokens)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs, NetworkControl, Ports, Tokens)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

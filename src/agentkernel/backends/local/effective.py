@@ -32,7 +32,7 @@ def effective_lines(
         line("profile", blueprint.profile, "expanded into the lines below"),
         line("capabilities of root", _capabilities(blueprint), "bounding set, no_new_privs"),
         line("system calls", f"profile {blueprint.seccomp}", "seccomp filter"),
-        line("network", "none: loopback only", "network namespace of an outer user namespace"),
+        line("network", *_network(blueprint)),
         line("nested user namespaces", *_nested(blueprint)),
         line(
             "memory", _size(limits.memory_bytes), _by_group("memory", limits.memory_bytes, groups)
@@ -60,6 +60,13 @@ def effective_lines(
     lines += [line("host path", tree.path, f"read-only: {tree.reason}") for tree in root.trees]
     lines += [line("note", note, "") for note in root.notes]
     return lines
+
+
+def _network(blueprint: Blueprint) -> tuple[str, str]:
+    owner = "network namespace of an outer user namespace"
+    if blueprint.network is None:
+        return "none: loopback only", owner
+    return "through the gateway: no interface but loopback", f"nftables in the {owner}"
 
 
 def _capabilities(blueprint: Blueprint) -> str:

@@ -112,8 +112,8 @@ class Compiled:
             else:
                 self._names.setdefault(host, []).append(entry)
 
-    def of_host(self, host: str, port: int) -> list[Entry]:
-        """The rules for this host and port, in their order."""
+    def of_host(self, host: str, port: int | None) -> list[Entry]:
+        """The rules for this host and port (None: any), in their order."""
         address = _address(host)
         if address is not None:
             return self.of_address(address, port)
@@ -124,9 +124,9 @@ class Compiled:
             parent = parent.partition(".")[2]
         if len(found) > 1:
             found.sort(key=_number)
-        return [e for e in found if not e.rule.ports or port in e.rule.ports]
+        return [e for e in found if _has_port(e, port)]
 
-    def of_address(self, address: Address, port: int) -> list[Entry]:
+    def of_address(self, address: Address, port: int | None) -> list[Entry]:
         version, number = address.version, int(address)
         return [
             entry
@@ -134,8 +134,12 @@ class Compiled:
             if entry.bounds is not None
             and entry.bounds[0] == version
             and number & entry.bounds[2] == entry.bounds[1]
-            and (not entry.rule.ports or port in entry.rule.ports)
+            and _has_port(entry, port)
         ]
+
+
+def _has_port(entry: Entry, port: int | None) -> bool:
+    return port is None or not entry.rule.ports or port in entry.rule.ports
 
 
 @lru_cache(maxsize=256)
