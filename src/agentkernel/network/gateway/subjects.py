@@ -45,8 +45,11 @@ class Connection:
 class Sandbox:
     """The Subject of its flows. Raises OSError if its file can't be made."""
 
-    def __init__(self, world: World, id: str, setting: NetworkSetting, path: str) -> None:
+    def __init__(
+        self, world: World, id: str, setting: NetworkSetting, path: str, owner: str = ""
+    ) -> None:
         self.id = id
+        self.owner = owner
         self.names = Names(path)
         self.connections: set[Connection] = set()
         self._world = world
@@ -67,11 +70,12 @@ class Sandbox:
 
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        values = self._world.values
+        bound = {binding.reference for binding in self._setting.secrets}
+        head = f"{self.owner}/"
         return {
-            binding.reference: values[binding.reference]
-            for binding in self._setting.secrets
-            if binding.reference in values
+            reference: value
+            for reference, value in self._world.values.items()
+            if reference in bound or reference.startswith(head)
         }
 
     @property
