@@ -26,7 +26,7 @@ from agentkernel.network.intercept.wire import Lost, Wire
 INFORMATIONAL = 16
 """How many responses of the kind "100 Continue" may precede the real one."""
 HALF_CLOSED_SECONDS = 15.0
-"""How long the far side may take for a guest that has closed its half, or gone: that looks alike."""
+"""How long the far side may take for a guest that closed its half or is gone: that looks alike."""
 
 
 class FarClosed(Exception):
