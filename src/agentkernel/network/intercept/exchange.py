@@ -26,7 +26,8 @@ from agentkernel.network.intercept.wire import Lost, Wire
 INFORMATIONAL = 16
 """How many responses of the kind "100 Continue" may precede the real one."""
 HALF_CLOSED_SECONDS = 15.0
-"""How long the far side may take for a guest that has closed its half, or gone: that looks alike."""
+"""How long the far side may take for a guest that has closed its half, or has gone: both look the
+same."""
 
 
 class FarClosed(Exception):
@@ -171,7 +172,7 @@ class Exchange:
         self.answering = True
         self.keeps_client = False
         await self._inform(head, self._headers(head) + SWITCH)
-        await relay(self._client, self._far, self._flow.subject)
+        await relay(self._client, self._far, self._flow.subject, self._search)
 
     def _written(self, event: h11.Event) -> bytes:
         return written(self._head.connection, event)
