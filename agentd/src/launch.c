@@ -21,17 +21,16 @@
 #include "launch_mounts.h"
 #include "launch_plan.h"
 #include "launch_sys.h"
+#include "network.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -57,11 +56,6 @@ void launch_fail(const char *stage, const char *detail) {
     if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
     if (status_fd < 0 || write(status_fd, line, (size_t)n) < 0) dprintf(2, "agentd: %s", line);
     _exit(1);
-}
-
-void launch_done(void) {
-    close(status_fd);
-    status_fd = -1;
 }
 
 static void write_file(const char *stage, const char *path, const char *text) {
@@ -90,15 +84,6 @@ static void bound_ipc(void) {
 
 static void join_cgroups(const struct plan *plan) {
     for (size_t i = 0; i < plan->cgroup_count; i++) write_file("cgroup", plan->cgroups[i], "0");
-}
-
-/* The sandbox's network is loopback and nothing else; a guest may bind any port of it. */
-static void set_up_loopback(void) {
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &request) < 0) launch_fail("loopback", "lo");
-    close(fd);
-    write_file("loopback", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
 /* After this L is root of the outer user namespace and alone in its network namespace; the staged
@@ -244,22 +229,28 @@ static pid_t clone_guest(const struct plan *plan, int listen_fd, int *go_out) {
 }
 
 int launch_main(int argc, char **argv) {
-    if (argc != 7) {
-        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD PARENT_PID\n");
+    if (argc != 7 && argc != 8) {
+        dprintf(2, "usage: agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD [NETWORK_FD] PARENT_PID\n");
         return 2;
     }
     int plan_fd = atoi(argv[2]), listen_fd = atoi(argv[4]), record_fd = atoi(argv[5]);
-    pid_t parent = atoi(argv[6]);
+    int network_fd = argc == 8 ? atoi(argv[6]) : -1;
+    pid_t parent = atoi(argv[argc - 1]);
     status_fd = atoi(argv[3]);
     if (fcntl(status_fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(listen_fd, F_SETFD, FD_CLOEXEC) < 0 ||
-        fcntl(record_fd, F_SETFD, FD_CLOEXEC) < 0)
+        fcntl(record_fd, F_SETFD, FD_CLOEXEC) < 0 ||
+        (network_fd >= 0 && fcntl(network_fd, F_SETFD, FD_CLOEXEC) < 0))
         launch_fail("descriptors", "not open");
     die_with_parent(parent);
     struct plan plan;
     plan_read(plan_fd, &plan);
     join_cgroups(&plan);
     enter_outer_and_stage(&plan);
-    set_up_loopback();
+    network_set_up_loopback();
+    if (plan.network) {
+        network_open(network_fd);
+        close(network_fd);
+    }
     die_with_parent(parent); /* a change of ids has forgotten it */
 
     int go;

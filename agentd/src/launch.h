@@ -1,12 +1,13 @@
 /* The launcher: makes a sandbox out of a plan and becomes its PID 1.
  *
- *   agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD PARENT_PID
+ *   agentd launch PLAN_FD STATUS_FD LISTEN_FD RECORD_FD [NETWORK_FD] PARENT_PID
  *
  * PLAN_FD holds one MessagePack map (docs/reference/launch-plan.md), written by the host side and
  * trusted. STATUS_FD takes lines: "P <pid>" when the sandbox's first process exists, or
  * "E <errno> <stage> <detail>" for the first thing that failed. Its end of file without an "E" line
  * means that agentd is running. RECORD_FD takes the guest's pid and start time before the guest may
- * do anything, for whoever has to find it should the host side be killed meanwhile.
+ * do anything, for whoever has to find it should the host side be killed meanwhile. NETWORK_FD is there
+ * if the plan has a network, and gets its sockets (network.h) before the guest exists.
  */
 #ifndef AGENTD_LAUNCH_H
 #define AGENTD_LAUNCH_H
@@ -22,8 +23,6 @@ int remove_main(int argc, char **argv);
  * a cause and a remedy, so a stage is never reported for two different things. */
 void launch_fail(const char *stage, const char *detail) __attribute__((noreturn));
 void launch_set_status_fd(int fd);
-/* Nothing can fail any more: the host side reads end of file. */
-void launch_done(void);
 /* The boot configuration, to be read from its beginning. */
 int launch_boot_descriptor(const struct plan *plan);
 /* FD under a number that no child expects something else under. */

@@ -39,6 +39,7 @@
 /* In the bundle. */
 #define PID_FILE "b/pid"
 #define POLL_NS 2000000L
+#define KEEPER_NAME "agentd-keeper"
 
 /* The runtime's last words, from the log that the plan told it to write: one JSON map a line. */
 static const char *last_words(const char *log) {
@@ -157,20 +158,38 @@ static void finish_container(const struct plan *plan, pid_t container) {
     if (status != 0) _exit(1); /* it has said why */
 }
 
+/* K executes itself once more, as the program that waits. A process's memory belongs to the user namespace
+ * that it was executed in: to that of the host until now, and from here on to the outer one. So the host
+ * side, whoever it is, can find by this process the namespaces that it owns (network.c). */
+static void __attribute__((noreturn)) become_waiter(int agent, pid_t main_pid) {
+    char pid[16];
+    snprintf(pid, sizeof pid, "%d", (int)main_pid);
+    int null = open("/dev/null", O_RDWR);
+    for (int fd = 0; fd < 3; fd++)
+        if (null < 0 || dup2(null, fd) < 0) launch_fail("descriptors", "keeper");
+    if (syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */) < 0)
+        launch_fail("descriptors", "close_range");
+    char *const argv[] = {(char *)KEEPER_NAME, (char *)"keep", pid, NULL}, *const env[] = {NULL};
+    syscall(SYS_execveat, agent, "", argv, env, AT_EMPTY_PATH);
+    launch_fail("keeper", "");
+}
+
 /* Until that process ends; 0: until any does, because the container is several. */
-static void __attribute__((noreturn)) keep(pid_t main_pid) {
-    pid_t gone;
+int keep_main(int argc, char **argv) {
+    pid_t gone, main_pid = argc == 3 ? atoi(argv[2]) : -1;
+    if (main_pid < 0 || getpid() != 1 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) return 2;
+    (void)prctl(PR_SET_NAME, KEEPER_NAME, 0, 0, 0);
     if (main_pid == 0)
         while (waitpid(-1, NULL, WNOHANG) > 0) {}
     do
         gone = waitpid(-1, NULL, 0);
     while (gone < 0 ? errno == EINTR : main_pid != 0 && gone != main_pid);
-    _exit(0);
+    return 0;
 }
 
 void keeper_main(const struct plan *plan, int listen_fd) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0) launch_fail("capabilities", "dumpable");
-    (void)prctl(PR_SET_NAME, "agentd-keeper", 0, 0, 0);
+    (void)prctl(PR_SET_NAME, KEEPER_NAME, 0, 0, 0);
     /* The runtime talks to the kernel by the pids of this namespace. */
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         launch_fail("proc", "keeper");
@@ -192,11 +211,5 @@ void keeper_main(const struct plan *plan, int listen_fd) {
         finish_container(plan, main_pid);
     if (!plan->nested_userns) forbid_user_namespaces();
     drop_everything();
-    launch_done();
-    int null = open("/dev/null", O_RDWR);
-    for (int fd = 0; fd < 3; fd++)
-        if (null < 0 || dup2(null, fd) < 0) _exit(1);
-    syscall(SYS_close_range, 3U, ~0U, 0U);
-
-    keep(main_pid);
+    become_waiter(agent, main_pid);
 }

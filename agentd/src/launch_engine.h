@@ -8,4 +8,7 @@
  * never; when it ends, for whatever reason, the kernel ends all of them. */
 void keeper_main(const struct plan *plan, int listen_fd) __attribute__((noreturn));
 
+/* agentd keep PID: what the keeper executes itself as when the container runs. */
+int keep_main(int argc, char **argv);
+
 #endif

@@ -113,6 +113,7 @@ void plan_read(int fd, struct plan *plan) {
     plan->staging = text(map, "staging");
     plan->hostname = text(map, "hostname");
     plan->nested_userns = flag(map, "nested_userns");
+    plan->network = flag(map, "network");
     plan->devpts_gid = signed_number(map, "devpts_gid");
     plan->upper_source = signed_number(map, "upper_source");
     plan->upper_owner = signed_number(map, "upper_owner");

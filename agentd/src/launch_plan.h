@@ -72,6 +72,7 @@ struct plan {
     size_t late_count;
     char *hostname;
     bool nested_userns;
+    bool network; /* a way out to the gateway; without, loopback is all there is */
     int64_t devpts_gid;
     uint64_t agent_source;
     uint64_t agent_uid;

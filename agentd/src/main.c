@@ -1,10 +1,12 @@
-/* One binary, three programs: on the host, `agentd launch …` builds a sandbox and `agentd remove …`
- * takes its files away; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
+/* One binary, three programs: on the host, `agentd launch …` builds a sandbox, `agentd network …` opens
+ * the way out of one that runs and `agentd remove …` takes its files away; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
  * inside as any other process, tries what can be reached from there. */
 #include <string.h>
 
 #include "agent.h"
 #include "launch.h"
+#include "launch_engine.h"
+#include "network.h"
 #include "probe.h"
 
 /* Some engines can start us only by a path, which means nothing inside: every process of ours is to be
@@ -22,6 +24,10 @@ static void take_name(char *own) {
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "launch") == 0)
         return launch_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "keep") == 0)
+        return keep_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "network") == 0)
+        return network_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)
         return remove_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "probe") == 0)

@@ -174,6 +174,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The published ports of a sandbox, and whether each is open */
+        get: operations["listPorts"];
+        put?: never;
+        /** Open a port of a sandbox on the daemon's machine, and as preview */
+        post: operations["publishPort"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports/{port}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Close a published port and what is connected to it */
+        delete: operations["unpublishPort"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -519,6 +554,92 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/network": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a sandbox may reach, and its traffic so far */
+        get: operations["getNetwork"];
+        /** Another network; what is not allowed any more is closed */
+        put: operations["replaceNetwork"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/network/rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Put a rule before all others */
+        post: operations["addNetworkRule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/network/phase": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Go on with the policy of another phase */
+        post: operations["switchNetworkPhase"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/network/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What would become of a connection or a request, and why */
+        get: operations["explainNetwork"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/network/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Every decision about a sandbox's connections, with its rule */
+        get: operations["streamNetworkLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backends": {
         parameters: {
             query?: never;
@@ -773,6 +894,27 @@ export interface components {
             pid: number;
         };
         /**
+         * Caps
+         * @description Bounds of one sandbox's traffic. None: none. Bytes are counted over its whole life, rates in
+         *         bytes a second; `names`: how many different names it may ever ask for.
+         */
+        Caps: {
+            /** @default 256 */
+            connections?: number;
+            /** @default 200 */
+            connections_per_second?: number;
+            /** @default 8192 */
+            names?: number;
+            /** @default null */
+            upload_bytes?: number | null;
+            /** @default null */
+            download_bytes?: number | null;
+            /** @default null */
+            upload_rate?: number | null;
+            /** @default null */
+            download_rate?: number | null;
+        };
+        /**
          * CaughtUp
          * @description `follow=0`: all that was there is delivered, and the job goes on. The last one.
          */
@@ -1001,6 +1143,32 @@ export interface components {
             full?: string;
             truncated: boolean;
         };
+        /**
+         * Explanation
+         * @description `outcome` is of the request if a method is given, else of the connection. `rules`: all for
+         *         this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
+         *         and why. `secrets`: variables whose secret is swapped there. `address`: of the one that was
+         *         given, why it may not be dialled, if so. `change`: commands that would.
+         */
+        Explanation: {
+            host: string;
+            port: number;
+            phase: string;
+            outcome: string;
+            words: string;
+            rule: number | null;
+            source: string;
+            by_floor: boolean;
+            method: string;
+            path: string;
+            rules: components["schemas"]["LookedAt"][];
+            intercepted: boolean;
+            tls: string;
+            secrets: string[];
+            address: string;
+            address_refused: string;
+            change: string[];
+        };
         /** Extend */
         Extend: {
             ttl_seconds: number;
@@ -1016,7 +1184,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1123,6 +1291,18 @@ export interface components {
             tmpfs_inodes: number;
         };
         /**
+         * LookedAt
+         * @description A rule for this host. `port`: it is for this port, too; if not, it was passed over.
+         */
+        LookedAt: {
+            number: number;
+            text: string;
+            source: string;
+            by_floor: boolean;
+            port: boolean;
+            decided: boolean;
+        };
+        /**
          * MadeToken
          * @description `token`: what to show, told this once.
          */
@@ -1155,6 +1335,55 @@ export interface components {
             replace?: boolean;
             /** @default null */
             user?: string | null;
+        };
+        /**
+         * NetworkRequest
+         * @description A sandbox's network. `phases` by name; what stands beside them is phase "default". `phase`:
+         *         the one it begins with. `caps` hold in all of them.
+         */
+        NetworkRequest: {
+            /** @default null */
+            presets?: string[] | null;
+            /** @default [] */
+            allow?: string[];
+            /** @default [] */
+            deny?: string[];
+            /** @default [] */
+            rules?: components["schemas"]["Rule"][];
+            /** @default {} */
+            phases?: {
+                [key: string]: components["schemas"]["PhaseRequest"];
+            };
+            /** @default null */
+            phase?: string | null;
+            /** @default null */
+            caps?: components["schemas"]["Caps"] | null;
+        };
+        /**
+         * NetworkState
+         * @description What a sandbox may reach and what it did. `gateway`: "running"; "waiting": it is started by
+         *         the first connection; "none": there is no way out.
+         */
+        NetworkState: {
+            phase: string;
+            phases: {
+                [key: string]: components["schemas"]["Policy"];
+            };
+            floor: components["schemas"]["Policy"] | null;
+            secrets: Record<string, never>[];
+            /** @enum {unknown} */
+            gateway: "none" | "running" | "waiting";
+            traffic: components["schemas"]["Traffic"] | null;
+        };
+        /**
+         * NewPort
+         * @description `port`: [[ADDRESS:]HOST_PORT:]PORT, or preview:PORT for a preview alone. `public`: its
+         *         preview asks for no token.
+         */
+        NewPort: {
+            port: string;
+            /** @default false */
+            public?: boolean;
         };
         /**
          * NewSandbox
@@ -1203,6 +1432,12 @@ export interface components {
             host_env?: {
                 [key: string]: string;
             };
+            /** @default null */
+            network?: components["schemas"]["NetworkRequest"] | null;
+            /** @default [] */
+            secrets?: string[];
+            /** @default [] */
+            ports?: string[];
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1273,6 +1508,56 @@ export interface components {
             text?: string;
             data_b64?: string;
         };
+        /** PhaseChoice */
+        PhaseChoice: {
+            phase: string;
+        };
+        /**
+         * PhaseRequest
+         * @description One phase. `deny` and `allow` are targets: HOST[:PORT], HOST:*, CIDR[:PORT]; in the policy
+         *         they stand in the order deny, rules, allow, presets. "none" is the preset that stands alone.
+         *         `presets` None: those of the profile in phase "default", none in others; an empty list: none.
+         */
+        PhaseRequest: {
+            /** @default null */
+            presets?: string[] | null;
+            /** @default [] */
+            allow?: string[];
+            /** @default [] */
+            deny?: string[];
+            /** @default [] */
+            rules?: components["schemas"]["Rule"][];
+        };
+        /**
+         * Policy
+         * @description Ordered rules, and bounds.
+         */
+        Policy: {
+            rules: components["schemas"]["Rule"][];
+            caps: components["schemas"]["Caps"];
+        };
+        /**
+         * Port
+         * @description A published port. `address` and `host_port`: where it is on the daemon's machine; null: as a
+         *         preview alone. `preview_url` is there while the daemon listens on a network, with the token for
+         *         those who may run commands. `error` says why it is not open.
+         */
+        Port: {
+            port: number;
+            address: string | null;
+            host_port: number | null;
+            public: boolean;
+            open: boolean;
+            error: string | null;
+            preview_host: string;
+            preview_path: string;
+            preview_url: string | null;
+            token?: string;
+        };
+        /** PortList */
+        PortList: {
+            ports: components["schemas"]["Port"][];
+        };
         /**
          * Probe
          * @description Nothing to choose yet.
@@ -1317,7 +1602,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1331,6 +1616,26 @@ export interface components {
             /** @enum {unknown} */
             event: "progress";
             text: string;
+        };
+        /**
+         * Published
+         * @description `run` only: where a port of the sandbox is on the daemon's machine.
+         */
+        Published: {
+            /** @enum {unknown} */
+            event: "published";
+            port: number;
+            address: string;
+            host_port: number;
+        };
+        /**
+         * PublishedAt
+         * @description Where a port of the sandbox is on the daemon's machine.
+         */
+        PublishedAt: {
+            port: number;
+            address: string;
+            host_port: number;
         };
         /**
          * Result
@@ -1350,6 +1655,60 @@ export interface components {
             stdout_b64?: string;
             stderr?: string;
             stderr_b64?: string;
+        };
+        /**
+         * Rule
+         * @description One line of a policy.
+         *
+         *         `host`: an exact name ("api.example.org"), all names below one ("*.example.org"), every name
+         *         ("*"), an address or a range of addresses in CIDR notation. A range matches what the guest asks
+         *         for by address; what a name resolves to is vetted apart. Empty `ports`, `methods` and `paths`
+         *         match everything; a path that ends in "*" matches what begins so. Methods and paths need the
+         *         request to be seen: such a host's TLS is intercepted.
+         *         `private`: may be an address that is not public. The machine's loopback needs ports besides.
+         *         `tls`: "splice" never intercepts, so that pinned clients work; it can't stand with methods,
+         *         paths or a secret's host.
+         *         `source`: where the rule comes from, in words for people.
+         */
+        Rule: {
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            action?: "allow" | "deny";
+            host: string;
+            /** @default [] */
+            ports?: number[];
+            /** @default [] */
+            methods?: string[];
+            /** @default [] */
+            paths?: string[];
+            /** @default false */
+            private?: boolean;
+            /**
+             * @default auto
+             * @enum {unknown}
+             */
+            tls?: "auto" | "splice";
+            /** @default  */
+            source?: string;
+        };
+        /**
+         * RuleChange
+         * @description A rule to stand before all others of a phase, in words (`target`) or in full.
+         */
+        RuleChange: {
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            action?: "allow" | "deny";
+            /** @default null */
+            target?: string | null;
+            /** @default null */
+            rule?: components["schemas"]["Rule"] | null;
+            /** @default null */
+            phase?: string | null;
         };
         /**
          * Run
@@ -1399,6 +1758,12 @@ export interface components {
                 [key: string]: string;
             };
             /** @default null */
+            network?: components["schemas"]["NetworkRequest"] | null;
+            /** @default [] */
+            secrets?: string[];
+            /** @default [] */
+            ports?: string[];
+            /** @default null */
             argv?: string[] | null;
             /** @default null */
             shell?: string | null;
@@ -1440,7 +1805,10 @@ export interface components {
              *       "command_timeout_seconds": null,
              *       "command_output_bytes": null,
              *       "config": null,
-             *       "host_env": {}
+             *       "host_env": {},
+             *       "network": null,
+             *       "secrets": [],
+             *       "ports": []
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1472,7 +1840,10 @@ export interface components {
              *       "command_timeout_seconds": null,
              *       "command_output_bytes": null,
              *       "config": null,
-             *       "host_env": {}
+             *       "host_env": {},
+             *       "network": null,
+             *       "secrets": [],
+             *       "ports": []
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1565,7 +1936,9 @@ export interface components {
          *         machine can't enforce is shown as not enforced instead of failing the create. `command_…` is for
          *         commands whose caller says nothing else. `config`: which files this was read from; kept and
          *         shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
-         *         image shows; without it, this process's own.
+         *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
+         *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
+         *         this machine.
          */
         SandboxSpec: {
             /** @default native */
@@ -1610,6 +1983,12 @@ export interface components {
             host_env?: {
                 [key: string]: string;
             };
+            /** @default null */
+            network?: components["schemas"]["NetworkRequest"] | null;
+            /** @default [] */
+            secrets?: string[];
+            /** @default [] */
+            ports?: string[];
         };
         /**
          * SandboxUpdate
@@ -1716,6 +2095,21 @@ export interface components {
         /** TokenList */
         TokenList: {
             tokens: components["schemas"]["Token"][];
+        };
+        /**
+         * Traffic
+         * @description So far. Bytes `up` are the guest's own; `refused` is what the kernel turned away, by kind.
+         */
+        Traffic: {
+            flows: number;
+            connections: number;
+            denied: number;
+            up: number;
+            down: number;
+            names: number;
+            refused: {
+                [key: string]: number;
+            };
         };
         /** TreeWritten */
         TreeWritten: {
@@ -2134,6 +2528,82 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ProbeResult"];
                 };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listPorts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    publishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPort"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Port"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    unpublishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+                /** @description Number of the port inside. */
+                port: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Problem"];
         };
@@ -2804,6 +3274,173 @@ export interface operations {
         };
     };
     streamSandboxLogs: {
+        parameters: {
+            query?: {
+                after?: number;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last event that was seen; goes before `after` */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getNetwork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkState"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    replaceNetwork: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NetworkRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkState"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    addNetworkRule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RuleChange"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkState"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    switchNetworkPhase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PhaseChoice"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NetworkState"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    explainNetwork: {
+        parameters: {
+            query: {
+                host: string;
+                port?: number;
+                method?: string;
+                path?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explanation"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamNetworkLog: {
         parameters: {
             query?: {
                 after?: number;

@@ -26,6 +26,12 @@ export interface SandboxSpec {
   nofile?: number;
   /** A limit that can't be enforced here is shown as such instead of failing the call. */
   bestEffort?: boolean;
+  /** What it may reach; as the profile says unless given. */
+  network?: Schemas["NetworkRequest"];
+  /** `NAME@HOST[,HOST]`: secrets it may use there without knowing them. */
+  secrets?: string[];
+  /** `[[ADDRESS:]HOST_PORT:]PORT` or `preview:PORT`: published on the daemon's machine. */
+  ports?: string[];
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

@@ -36,6 +36,9 @@ def spec_fields(
         "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
         "best_effort": options.best_effort,
+        "ports": list(options.publish) if getattr(options, "publish", None) else None,
+        "network": _network(options),
+        "secrets": options.secret,
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),
@@ -44,6 +47,19 @@ def spec_fields(
     if options.image in (None, "host") and options.toolchains in (None, "host"):
         fields["host_env"] = host_environment(daemon)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _network(options: argparse.Namespace) -> dict[str, Any] | None:
+    """None: as the profile says. What is allowed besides is besides that."""
+    whole: dict[str, Any] | None = getattr(options, "whole_network", None)
+    if whole is None and options.network is None and not options.allow and not options.deny:
+        return None
+    network = dict(whole or {})
+    if options.network is not None:
+        network["presets"] = options.network
+    for name in ("allow", "deny"):
+        network[name] = [*network.get(name, ()), *(getattr(options, name) or ())]
+    return network
 
 
 def _image(text: str) -> str:

@@ -42,11 +42,12 @@ def _add_run(commands: Any) -> None:
         "run",
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
-        "the sandbox. It has no network, and of this machine it sees /usr and the toolchains on "
-        "your PATH, read-only. What the project's agentkernel.toml and your config.toml say holds "
-        "where no option says otherwise.",
+        "the sandbox. It reaches package registries and nothing else (--network, --allow), and of "
+        "this machine it sees /usr and the toolchains on your PATH, read-only. What the project's "
+        "agentkernel.toml and your config.toml say holds where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
+    verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(
         "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
@@ -100,11 +101,14 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "attach": (verbs.add_attach, "exec", "attach"),
     "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
     "job": (verbs.add_job, "jobs", "main"),
+    "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
+    "port": (_later("add_port"), "ports", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
     "mcp": (_later("add_mcp"), "mcp", "main"),
+    "secret": (_later("add_secret"), "secrets", "main"),
     "token": (_later("add_token"), "tokens", "main"),
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),

@@ -9,6 +9,8 @@ from agentkernel.cli.values import (
     duration_or_none,
     environment_entry,
     label_entry,
+    names,
+    port_entry,
     size_or_unlimited,
     size_value,
 )
@@ -68,6 +70,7 @@ def add_sandbox(commands: Any) -> None:
     create = _verb(verbs, "create", "make a sandbox and start it; its name or id is printed")
     create.add_argument("name", metavar="NAME", nargs="?", help="how to call it (default: its id)")
     add_sandbox_options(create)
+    add_publish_option(create)
     default = "(default: stop; remove if it is ephemeral)"
     life = add_life_options(create, on_ttl=default, on_idle=default)
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
@@ -237,6 +240,7 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         "`unlimited`: on disk, without a bound",
     )  # fmt: skip
     group.add_argument("--nofile", type=int, metavar="N", help="most open files of a process")
+    add_network_options(group)
     group.add_argument(
         "--best-effort", action="store_true", default=None,
         help="make it also if a limit asked for can't be enforced here; `info` says which",
@@ -246,6 +250,31 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         help="let the sandbox make user namespaces (weaker)",
     )  # fmt: skip
     add_config_option(parser)
+
+
+def add_publish_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p", "--publish", action="append", type=port_entry, metavar="[[ADDRESS:]HOST_PORT:]PORT",
+        help="open a port of the sandbox on 127.0.0.1, or ADDRESS, of the daemon's machine; "
+        "HOST_PORT 0: one that is free; preview:PORT: as a preview alone",
+    )  # fmt: skip
+
+
+def add_network_options(group: Any) -> None:
+    group.add_argument(
+        "--network", type=names, metavar="PRESET,…",
+        help="what it may reach: none, registries, public, … (default: what the profile says)",
+    )  # fmt: skip
+    group.add_argument(
+        "--allow", action="append", metavar="HOST[:PORT]", help="this as well; see `network allow`"
+    )
+    group.add_argument(
+        "--deny", action="append", metavar="HOST[:PORT]", help="this not, whatever else is allowed"
+    )
+    group.add_argument(
+        "--secret", action="append", metavar="NAME@HOST",
+        help="let it use a secret there without knowing it; see `secret`",
+    )  # fmt: skip
 
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from agentkernel.guest.processes import GuestProcess, Outcome, ProcessOptions
 from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.commands import ExecResult, run_command, start_command
 from agentkernel.kernel.spec import SandboxSpec, expand
+from agentkernel.network.policy.model import NetworkSetup
 
 T = TypeVar("T")
 
@@ -59,9 +60,13 @@ class Bench:
         """A new one each time, as another process would have."""
         return Backends(self.state_dir)[self.name]
 
-    def blueprint(self, *, owned: bool = False, **spec: Any) -> Blueprint:
+    def blueprint(
+        self, *, owned: bool = False, network: NetworkSetup | None = None, **spec: Any
+    ) -> Blueprint:
+        """What a spec means. `network`: what a way out puts inside, which no spec says."""
         spec.setdefault("ephemeral", owned)
-        return expand(SandboxSpec(backend=self.name, **spec), owned=owned)
+        blueprint = expand(SandboxSpec(backend=self.name, **spec), owned=owned)
+        return msgspec.structs.replace(blueprint, network=network)
 
     @contextlib.asynccontextmanager
     async def sandbox(self, *, owned: bool = True, **spec: Any) -> AsyncIterator[Sandbox]:

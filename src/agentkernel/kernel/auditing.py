@@ -24,6 +24,7 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord
 from agentkernel.kernel.tokens import OWNER, NewToken
 from agentkernel.kernel.updates import SandboxUpdate
+from agentkernel.network.policy.request import NetworkRequest
 
 # Looking at names and sizes is not logged, as listing sandboxes is not. Every other operation is,
 # also one that is not known here.
@@ -65,9 +66,31 @@ def _spec(spec: SandboxSpec) -> dict[str, Any]:
             shown[field.name] = _plain(value)
     if spec.env:
         shown["env"] = _names(spec.env)
+    if spec.network is not None:
+        shown["network"] = _network(spec.network)
+    if spec.secrets:
+        shown["secrets"] = [redact.text(word) for word in spec.secrets[:_MAX_NAMES]]
     if spec.ports:
-        shown["ports"] = redact.text(" ".join(spec.ports))
+        shown["ports"] = [redact.text(word) for word in spec.ports[:_MAX_NAMES]]
     return shown
+
+
+def _network(request: NetworkRequest) -> str:
+    """In words, as the command line takes them."""
+    words = [*(request.presets or ()), *(f"allow {one}" for one in request.allow)]
+    words += [f"deny {one}" for one in request.deny]
+    words += [f"{rule.action} {rule.host}" for rule in request.rules]
+    words += [f"phase {name}" for name in request.phases]
+    shown = [redact.text(word) for word in words[:_MAX_NAMES]]
+    return ", ".join(shown if len(words) <= _MAX_NAMES else [*shown, redact.CUT])
+
+
+def _target(change: Any) -> str:
+    return redact.text(change.target or change.rule.host)
+
+
+def _phase(change: Any) -> dict[str, str]:
+    return {} if change.phase is None else {"phase": redact.text(change.phase)}
 
 
 def _names(values: Mapping[str, str]) -> list[str]:
@@ -98,7 +121,7 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path", "expires_seconds", "port", "public",
+        "path", "expires_seconds", "phase", "port", "public",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -107,6 +130,8 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "spec": _spec,
     "labels": _labels,
     "update": _update,
+    "request": lambda request: {"network": _network(request)},
+    "change": lambda change: {"rule": f"{change.action} {_target(change)}", **_phase(change)},
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     # Not for redact, to which token:ci is a token with its value.
@@ -114,7 +139,9 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
 }
 SHOWN: Final = _FLAT | _FORMS.keys()
 # Who and what stands in the line anyway; the rest is how an answer is to be given.
-HIDDEN: Final = frozenset({"id", "sandbox", "owner", "idempotency", "progress", "output_bytes"})
+HIDDEN: Final = frozenset(
+    {"id", "sandbox", "owner", "idempotency", "progress", "output_bytes", "value"}
+)
 
 
 class _Shows:

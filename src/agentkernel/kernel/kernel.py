@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from builtins import list as List
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,7 +27,7 @@ import msgspec
 from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.backends.base import Blueprint, Progress, SandboxUsage
+from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
 from agentkernel.kernel.admission import Admission
@@ -37,17 +38,23 @@ from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.looks import Looks
+from agentkernel.kernel.network_control import NetworkControl, setting_of
+from agentkernel.kernel.network_making import NetworkMaking, has_any
+from agentkernel.kernel.networks import Networks
 from agentkernel.kernel.ports import Ports, wanted_ports
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.rows import insert_row
+from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
+from agentkernel.network.policy.model import NetworkSetting, Operator
+from agentkernel.network.secrets.bindings import guest_environment
 
 LOCAL_OWNER = "local"
 
@@ -61,6 +68,7 @@ class Kernel(Changes, Looks):
         *,
         admission: Admission | None = None,
         audit: Retention | None = None,
+        operator: Operator | None = None,
     ) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
@@ -68,12 +76,17 @@ class Kernel(Changes, Looks):
         self._admission = admission or Admission()
         self._lock = StateLock(self.state_dir)
         self._audit = audit
+        self._operator = operator
         self.trail: Trail
         self._live: dict[str, Live] = {}
         self._store: Store
         self.jobs: Jobs
         self.ports: Ports
         self.tokens: Tokens
+        self.secrets: Secrets
+        self.networks: Networks
+        self.network: NetworkControl
+        self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
     async def __aenter__(self) -> Kernel:
@@ -92,11 +105,20 @@ class Kernel(Changes, Looks):
         self.jobs = Jobs(self._store, self._find, self.trail)
         self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
+        self.secrets = Secrets(self.state_dir, self._store, self.trail)
+        operator = self._making.operator() if self._operator is None else self._operator
+        self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
+        self.secrets.on_change = self.networks.secrets_changed
+        self.network = NetworkControl(
+            self._store, self._find, self.trail, self.networks, self._making
+        )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
             await self.backends.collect_garbage()
             self._live = await reconcile(self._store, self.backends, self.trail)
+            await self.networks.find(await self._with_a_way_out())
+            self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
             await self.ports.open_all(self._live)
         except BaseException:
@@ -116,12 +138,14 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
-        self.ports.close_all()
+        await self.networks.close()
+        await self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
                 live.sandbox.channel.close()
         self._live.clear()
         await self.tokens.close()
+        await self.secrets.close()
         await self._store.close()
         self.trail.close()
         self._lock.release()
@@ -163,8 +187,13 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         blueprint = expand(spec, owned=owned)
+        bound = await self.secrets.resolve(spec.secrets, owner=owner)
+        setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
+        if has_any(setting):
+            setup = await self._making.setup(setting, spec.image, name or blueprint.id)
+            blueprint = msgspec.structs.replace(blueprint, network=setup)
         self._admission.check(len(self._live))
         self.trail.found(blueprint.id, name)
         now = time.time()
@@ -174,7 +203,7 @@ class Kernel(Changes, Looks):
             owner=owner,
             backend=backend.name,
             blueprint=msgspec.to_builtins(blueprint),
-            env=spec.env,
+            env={**guest_environment(bound), **spec.env},
             labels=dict(labels or {}),
             config=None if spec.config is None else msgspec.to_builtins(spec.config),
             ephemeral=spec.ephemeral,
@@ -184,6 +213,7 @@ class Kernel(Changes, Looks):
             idle_seconds=idle_seconds,
             on_ttl=on_ttl or at_end,
             on_idle=on_idle or at_end,
+            network=msgspec.to_builtins(setting) if blueprint.network else None,
             ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
         )
         while True:
@@ -204,6 +234,7 @@ class Kernel(Changes, Looks):
                 faults.point("create.row")
                 ports = self.ports.open_new(record)
                 live.begin(await backend.create(blueprint, progress))
+                await self._open_network(record, live)
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
                 await self.ports.serve(live)
@@ -214,6 +245,7 @@ class Kernel(Changes, Looks):
                 self.ports.close(record.id)
                 failed = event_of(record, "sandbox.create_failed", reason=_words(exc))
                 try:
+                    await self.networks.release(record.id)
                     if live.sandbox:
                         await live.sandbox.destroy()
                     elif not blueprint.owned:
@@ -263,6 +295,7 @@ class Kernel(Changes, Looks):
                 await self._end(record, live)
             live.begin(await self.backends[record.backend].start(_blueprint(record)))
             try:
+                await self._open_network(record, live)
                 faults.point("start.connected")
                 record = await self._running(record, "sandbox.started")
             except BaseException:
@@ -308,6 +341,7 @@ class Kernel(Changes, Looks):
     ) -> tuple[SandboxUsage | None, int]:
         """Ends every process, whoever holds them; what they used, and how many jobs that cost.
         Preconditions: `changing` is held."""
+        await self.networks.release(record.id)
         self.ports.close(record.id)
         sandbox, live.sandbox = live.sandbox, None
         usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
@@ -325,11 +359,13 @@ class Kernel(Changes, Looks):
         async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
+            await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)
+            self.networks.remove(record.id)
             faults.point("remove.files")
             usage = usage or Known.of(record).usage
             body = {"reason": reason, "usage": msgspec.to_builtins(usage)}
@@ -365,6 +401,24 @@ class Kernel(Changes, Looks):
         _, live = await self._find(id, owner)
         with live.used() as sandbox:
             return await probe_sandbox(sandbox)
+
+    async def _open_network(self, record: SandboxRecord, live: Live) -> None:
+        if live.sandbox and (setting := setting_of(record)):
+            await self.networks.attach(live.sandbox, record.owner, setting)
+
+    async def _secret_values(
+        self, owners: Iterable[str], references: Iterable[str]
+    ) -> Mapping[str, bytes]:
+        return {**self._making.values(references), **await self.secrets.values_of(owners)}
+
+    async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
+        found = []
+        for live in self._live.values():
+            if live.sandbox:
+                record = await self._store.get_sandbox(live.id)
+                if setting := setting_of(record):
+                    found.append((live.sandbox, record.owner, setting))
+        return found
 
     # -- inside ---------------------------------------------------------------------------------
 

@@ -35,11 +35,12 @@ from agentkernel.texts import encodable
 
 INSTRUCTIONS = (
     "Sandboxes on this machine for running code that may be wrong or hostile. Each is a Linux "
-    "machine with this host's programs, none of its files, and no network. `run` is for one "
-    "command or program that leaves nothing behind. `create` makes a sandbox that stays: use exec, "
-    "write_file, read_file, edit_file, job_start and the others with its name, and remove it when "
-    "you are done. Limits were set by the person who runs this server and can't be changed from "
-    "here."
+    "machine with this host's programs, none of its files, and no network but what the person who "
+    "runs this server allows, package registries at most unless they say otherwise. A connection "
+    "that is denied says so and why: do not try it again. `run` is for one command or program that "
+    "leaves nothing behind. `create` makes a sandbox that stays: use exec, write_file, read_file, "
+    "edit_file, job_start and the others with its name, and remove it when you are done. Limits "
+    "were set by the person who runs this server and can't be changed from here."
 )
 # Clients call themselves what they like, so any number of names may come.
 _TRANSPORTS = 64

@@ -59,8 +59,9 @@ async def run(session: Session, wanted: Run) -> Answer:
     """Runs a shell command, or a program given as code, in a fresh sandbox that is removed
     afterwards with everything in it: nothing carries over from one run to the next. Use create and
     exec to keep files or processes. The sandbox is a Linux machine with this host's programs, but
-    none of its files, and has no network. A command that fails is a normal answer with its exit
-    code. Long output is shown in part, with a cursor for the tool output."""
+    none of its files, and reaches only what its network policy allows. A command that fails is a
+    normal answer with its exit code. Long output is shown in part, with a cursor for the tool
+    output."""
     if (wanted.command is None) == (wanted.code is None):
         raise InvalidInputError("give either command or code")
     if wanted.code is not None and wanted.stdin is not None:

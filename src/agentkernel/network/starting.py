@@ -4,6 +4,7 @@ goes on without them while there are sandboxes that use it, and ends by itself."
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import subprocess
 import sys
@@ -88,9 +89,8 @@ def reap() -> None:
             _children.remove(child)
 
 
-def leave() -> None:
+@atexit.register
+def _leave() -> None:
     """They go on without us: nobody is to be warned that they do."""
-    reap()
     for child in _children:
         child.returncode = 0
-    _children.clear()

@@ -58,6 +58,8 @@ class Service:
         self.url: str | None = None
         self.hosts: frozenset[str] = frozenset()
         self.origins: tuple[str, ...] = ()
+        # Below which names previews have theirs: PORT-ID.DOMAIN.
+        self.preview_domain = "localhost"
         self.metrics = Metrics()
         self.spans: Spans | None = None
         self._streams: Counter[str] = Counter()
@@ -163,7 +165,10 @@ def all_routes() -> list[BaseRoute]:
         routes_jobs,
         routes_machine,
         routes_metrics,
+        routes_network,
+        routes_ports,
         routes_sandboxes,
+        routes_secrets,
         routes_tokens,
         routes_trees,
         routes_uploads,
@@ -183,6 +188,7 @@ def all_routes() -> list[BaseRoute]:
             summary="End the daemon; sandboxes and jobs go on", status=202,
         ),
         *routes_sandboxes.ROUTES,
+        *routes_ports.ROUTES,
         *routes_exec.ROUTES,
         *routes_batch.ROUTES,
         *routes_jobs.ROUTES,
@@ -190,7 +196,9 @@ def all_routes() -> list[BaseRoute]:
         *routes_uploads.ROUTES,
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
+        *routes_network.ROUTES,
         *routes_machine.ROUTES,
+        *routes_secrets.ROUTES,
         *routes_tokens.ROUTES,
         *routes_metrics.ROUTES,
         *routes_docs.ROUTES,

@@ -15,11 +15,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import HTTPConnection
 
+from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord
 from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
+from agentkernel.network.policy.request import NetworkRequest, parse_target
 
 __all__ = [
     "LOCAL",
@@ -27,6 +30,9 @@ __all__ = [
     "Caller",
     "Scope",
     "caller_of",
+    "check_network",
+    "check_rule",
+    "may_publish",
     "on_the_socket",
     "owner_of",
     "permitted",
@@ -86,11 +92,44 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
     """What the caller may ask of a sandbox. Which of the host's directories it shows is a matter of
     those who may see them."""
     caller = caller_of(connection)
+    for port in spec.ports:
+        may_publish(connection, port)
     if "host-paths" in caller.scopes:
         return spec
+    check_network(connection, spec.network)
     if spec.image != "host":
         caller.check("host-paths")
     return msgspec.structs.replace(spec, host_env={})
+
+
+def may_publish(connection: HTTPConnection, port: str, *, public: bool = False) -> None:
+    """What can be reached by others than this machine's own programs, or takes a port of its
+    services, is a matter of those who may see the machine. Raises PolicyDeniedError."""
+    widening = "needs no token" if public else parse_port(port).widening
+    if widening and not {"host-paths", "admin"} & caller_of(connection).scopes:
+        raise PolicyDeniedError(
+            f"a port that {widening} needs the scope host-paths, which the caller has not",
+            hint="publish on 127.0.0.1 and a port above 1023, or as a preview with a token",
+            needed="host-paths",
+        )
+
+
+def check_network(connection: HTTPConnection, request: NetworkRequest | None) -> None:
+    """What is not public belongs to this machine and its network: a matter of those who may see
+    the host."""
+    if request is None or "host-paths" in caller_of(connection).scopes:
+        return
+    for phase in (request, *request.phases.values()):
+        targets = [parse_target(text, source="") for text in phase.allow]
+        if any(rule.private and rule.action == "allow" for rule in (*targets, *phase.rules)):
+            caller_of(connection).check("host-paths")
+
+
+def check_rule(connection: HTTPConnection, change: RuleChange) -> None:
+    if change.action == "allow":
+        rules = [] if change.rule is None else [change.rule]
+        allow = [] if change.target is None else [change.target]
+        check_network(connection, NetworkRequest(rules=rules, allow=allow))
 
 
 def owner_of(connection: HTTPConnection) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -35,11 +35,16 @@ class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def _events(request: Request, query: EventQuery) -> Response:
+    return await stream_events(request, query)
+
+
+async def stream_events(request: Request, query: EventQuery, kinds: Sequence[str] = ()) -> Response:
+    """As they happened and happen; only of these kinds, if any are named."""
     service = service_of(request)
     caller = caller_of(request)
     owner = owner_of(request)
     seen = None if "admin" in caller.scopes else owner
-    filters: dict[str, Any] = {"limit": _PAGE, "owner": seen}
+    filters: dict[str, Any] = {"limit": _PAGE, "owner": seen, "kinds": kinds}
     if query.sandbox is not None:
         filters["sandbox_id"] = await _sandbox_id(service, query.sandbox, owner)
     after = last_seen(request, query.after)
@@ -58,7 +63,7 @@ async def _events(request: Request, query: EventQuery) -> Response:
 async def _logs(request: Request, query: LogQuery) -> Response:
     """As `/v1/events` of one sandbox, from its beginning."""
     chosen = EventQuery(query.after, request.path_params["id"], query.follow)
-    return await _events(request, chosen)
+    return await stream_events(request, chosen)
 
 
 async def _sandbox_id(service: Service, id: str, owner: str) -> str:

@@ -99,11 +99,12 @@ class Box:
     # -- what the daemon knows of it ------------------------------------------------------------
 
     def events(self) -> list[dict[str, Any]]:
-        """Decisions of the network so far, oldest first."""
+        """Decisions of the network so far, oldest first: the kind beside the fields."""
         status, body = self.daemon.request("GET", f"/v1/sandboxes/{self.id}/network/log")
         assert status == 200, body
-        found: list[dict[str, Any]] = body["events"]
-        return found
+        lines = [line for line in body.splitlines() if line.startswith(b"data: ")]
+        events = [json.loads(line.removeprefix(b"data: ")) for line in lines]
+        return [{"kind": event["kind"], **event["body"]} for event in events]
 
     def event(self, kind: str, **wanted: Any) -> dict[str, Any]:
         """Waits for an event of this kind with these fields."""
@@ -122,11 +123,23 @@ class Box:
         assert isinstance(event, dict)
         return event
 
-    def refusals(self) -> int:
-        """How often the kernel refused what is neither TCP nor a question for a name."""
+    def network(self) -> dict[str, Any]:
+        """What it may reach, and its traffic so far."""
         status, body = self.daemon.request("GET", f"/v1/sandboxes/{self.id}/network")
         assert status == 200, body
-        return int(body["refused"])
+        assert isinstance(body, dict)
+        return body
+
+    def refusals(self) -> int:
+        """How often the kernel refused what is neither TCP nor a question for a name."""
+        return sum(self.network()["traffic"]["refused"].values())
+
+    def change(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        """Changes its network: `PUT ""`, `POST "/rules"`, `POST "/phase"`."""
+        status, answer = self.daemon.request(method, f"/v1/sandboxes/{self.id}/network{path}", body)
+        assert status == 200, answer
+        assert isinstance(answer, dict)
+        return answer
 
     def shell(self, command: str, **body: Any) -> dict[str, Any]:
         return self.daemon.exec(self.id, command, **body)

@@ -19,7 +19,9 @@ from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
+from agentkernel.kernel.network_control import NetworkControl
 from agentkernel.kernel.ports import Ports
+from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
@@ -49,6 +51,8 @@ EXEMPT = {
     "Jobs.outcome": "looks at a record",
     "Jobs.refresh": "brings rows up to date",
     "Jobs.refresh_all": "brings rows up to date",
+    "NetworkControl.show": "looks at a record and counts",
+    "NetworkControl.why": "explains, and sends nothing",
     "Ports.list": "looks at records",
     "Ports.connection": "a connection to what is published, whose line is written by publish",
     "Ports.open_new": "part of sandbox.create",
@@ -57,6 +61,11 @@ EXEMPT = {
     "Ports.open_all": "part of kernel.start",
     "Ports.close": "part of sandbox.stop and sandbox.remove",
     "Ports.close_all": "part of kernel.stop",
+    "Secrets.list": "looks at names",
+    "Secrets.resolve": "part of sandbox.create",
+    "Secrets.values": "for the gateway",
+    "Secrets.values_of": "for the gateway",
+    "Secrets.close": "waits for what is being written",
     "Tokens.load": "reads records",
     "Tokens.close": "waits for what is being written",
     "Tokens.list": "looks at records",
@@ -97,6 +106,12 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/list": LOOKS,
     "POST /v1/sandboxes/{id}/mkdir": "file.mkdir",
     "POST /v1/sandboxes/{id}/move": "file.move",
+    "GET /v1/sandboxes/{id}/network": LOOKS,
+    "PUT /v1/sandboxes/{id}/network": "network.replace",
+    "POST /v1/sandboxes/{id}/network/rules": "network.rule",
+    "POST /v1/sandboxes/{id}/network/phase": "network.phase",
+    "GET /v1/sandboxes/{id}/network/why": LOOKS,
+    "GET /v1/sandboxes/{id}/network/log": LOOKS,
     "GET /v1/sandboxes/{id}/ports": LOOKS,
     "POST /v1/sandboxes/{id}/ports": "port.publish",
     "DELETE /v1/sandboxes/{id}/ports/{port}": "port.unpublish",
@@ -114,6 +129,9 @@ ROUTES = {
     "GET /v1/audit": LOOKS,
     "GET /docs": LOOKS,
     "GET /metrics": LOOKS,
+    "GET /v1/secrets": LOOKS,
+    "PUT /v1/secrets/{name}": "secret.set",
+    "DELETE /v1/secrets/{name}": "secret.remove",
     "POST /v1/tokens": "token.create",
     "GET /v1/tokens": LOOKS,
     "DELETE /v1/tokens/{token}": "token.revoke",
@@ -123,7 +141,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs, Ports, Tokens)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs, NetworkControl, Ports, Secrets, Tokens)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

@@ -9,6 +9,7 @@ and remove what any other left behind.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from abc import abstractmethod
@@ -18,7 +19,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from agentkernel import faults
-from agentkernel.backends.base import Backend, Blueprint, EffectiveLine, Progress
+from agentkernel.backends.base import (
+    Backend,
+    Blueprint,
+    EffectiveLine,
+    NetworkSockets,
+    Progress,
+)
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
 from agentkernel.backends.local.cgroups import SandboxGroups
@@ -33,6 +40,7 @@ from agentkernel.backends.local.effective import effective_lines
 from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
+from agentkernel.backends.local.network import Handover
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.sandbox import (
     LocalSandbox,
@@ -97,6 +105,11 @@ class LocalBackend(Backend):
 
     async def refuse(self, blueprint: Blueprint, maps: idmaps.IdMaps) -> None:
         """Raises for a blueprint that this engine can't carry out, before anything runs."""
+
+    def can_enter(self, blueprint: Blueprint) -> bool:
+        """True if the guest is in the launcher's network namespace, so that a way out made there is
+        one for it."""
+        return True
 
     def group_limits(self, limits: Limits) -> Limits:
         """What the control groups are told: they count the engine's own processes, too."""
@@ -196,6 +209,7 @@ class LocalBackend(Backend):
     ) -> LocalSandbox:
         """Launches in a directory. On an error nothing runs and no ids or groups are held."""
         groups = SandboxGroups(self._hierarchy, blueprint.id)
+        network: NetworkSockets | None = None
         try:
             directory.record_groups(groups.paths)
             faults.point("launch.marked")
@@ -210,7 +224,9 @@ class LocalBackend(Backend):
             faults.point("launch.groups")
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
-            pid = await self._launch(blueprint, maps, root, directory, groups, upper, token)
+            pid, network = await self._launch(
+                blueprint, maps, root, directory, groups, upper, token
+            )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             self.change_effective(lines, blueprint)
@@ -220,6 +236,7 @@ class LocalBackend(Backend):
                 maps=maps,
                 root=root,
                 effective=tuple(lines),
+                can_enter=self.can_enter(blueprint),
             )
             directory.record_runtime(runtime)
             faults.point("launch.recorded")
@@ -230,9 +247,13 @@ class LocalBackend(Backend):
                     raise
                 raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
         except BaseException:
+            if network:
+                network.close()
             await self._end_unwatched(directory)
             raise
-        return LocalSandbox(self.name, blueprint, runtime, channel, directory, groups, self._ranges)
+        return LocalSandbox(
+            self.name, blueprint, runtime, channel, directory, groups, self._ranges, network
+        )
 
     async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
         place = directory.path if self.listen is None else directory.engine
@@ -254,7 +275,11 @@ class LocalBackend(Backend):
         """The image, resolved. What was found of this machine is good for a moment: of sandboxes
         that are made at once one looks."""
         outside = tuple(sorted(_outside(blueprint).items()))
-        key = (blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner, outside)
+        authority = blueprint.network.authority if blueprint.network else ""
+        key = (
+            *(blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner),
+            *(outside, authority),
+        )
         made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
         if root is None or time.monotonic() - made >= _GOOD_SECONDS:
             # Making an image takes its time, and there are other sandboxes.
@@ -271,7 +296,7 @@ class LocalBackend(Backend):
             guest_uid=idmaps.guest_uid(blueprint.user),
             host_uid=maps.root_owner,
         )
-        return resolve_image(
+        root = resolve_image(
             blueprint.image,
             cache_dir=self._images,
             ids=view,
@@ -280,6 +305,11 @@ class LocalBackend(Backend):
             environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
+        if not blueprint.network or not blueprint.network.authority:
+            return root
+        from agentkernel.images.bundles import with_authority
+
+        return with_authority(root, blueprint.network.authority, self._images)
 
     def _refuse_unenforceable(
         self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
@@ -312,7 +342,7 @@ class LocalBackend(Backend):
         groups: SandboxGroups,
         upper: Upper,
         token: bytes,
-    ) -> int:
+    ) -> tuple[int, NetworkSockets | None]:
         path = None
         if upper.kind == "directory":
             path = str(directory.make_upper())
@@ -327,6 +357,7 @@ class LocalBackend(Backend):
             capabilities=blueprint.capabilities,
             boot=boot_configuration(blueprint, maps, token, groups, self.listen),
             nested_userns=blueprint.nested_userns,
+            network=blueprint.network,
             cgroups=groups.join_files,
             upper=path,
             upper_is_image=upper.kind == "image",
@@ -339,7 +370,12 @@ class LocalBackend(Backend):
         record = directory.open_record()
         try:
             with listen_in(str(directory.path)) as listener:
-                return await launch(str(agentd_path()), plan.encode(), listener, record)
+                start = functools.partial(launch, str(agentd_path()), plan.encode(), listener)
+                if not blueprint.network:
+                    return await start(record), None
+                with Handover() as handover:
+                    pid = await start(record, handover.launcher)
+                    return pid, handover.receive_network()
         except LaunchFailure as failure:
             raise self.explain(failure, under_way) from None
         finally:

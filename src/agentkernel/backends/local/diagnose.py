@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from agentkernel.backends.local.launcher import LaunchFailure
+from agentkernel.backends.local.network import explain_network
 from agentkernel.backends.local.shortages import host_error
 from agentkernel.errors import (
     AgentKernelError,
@@ -49,6 +50,8 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
             hint="use a newer kernel" + ("" if not as_root else ", or run as a normal user"),
         )
     number, stage = failure.errno, failure.stage
+    if error := explain_network(failure):
+        return error
     if number in (errno.ENOSPC, errno.EUSERS) and stage in ("unshare-user", "clone-guest"):
         return _no_namespaces_left(stage)
     if number in _FORBIDS and stage in _USERNS_STAGES | {"unshare-mount", "enter-user"}:

@@ -60,13 +60,15 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """A running sandbox, as written down for whoever comes after its owner."""
+    """A running sandbox, as written down for whoever comes after its owner. `can_enter`: a network
+    namespace that is entered through its process is the guest's, too."""
 
     process: Process
     token: bytes
     maps: IdMaps
     root: RootFilesystem
     effective: tuple[EffectiveLine, ...]
+    can_enter: bool = True
 
 
 class SandboxDirectory:

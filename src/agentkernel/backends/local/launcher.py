@@ -48,14 +48,21 @@ def listen_in(directory: str) -> socket.socket:
     return sock
 
 
-async def launch(agentd: str, plan: bytes, listener: socket.socket, record: int) -> int:
+async def launch(
+    agentd: str,
+    plan: bytes,
+    listener: socket.socket,
+    record: int,
+    network: socket.socket | None = None,
+) -> int:
     """Starts the sandbox; returns the host pid of its PID 1, which is our child.
 
     `record` is a descriptor that gets that pid and its start time before anything of the guest
-    runs. Raises LaunchFailure; then nothing of the sandbox is left.
+    runs; `network` gets the sockets of a plan with a network, before that too. Raises
+    LaunchFailure; then nothing of the sandbox is left.
     """
     words = (str(os.getpid()),)
-    descriptors = (listener.fileno(), record)
+    descriptors = (listener.fileno(), record, *([network.fileno()] if network else []))
     pid = await _run(agentd, "launch", plan, *descriptors, words=words, seconds=LAUNCH_DEADLINE_S)
     if not pid:
         raise LaunchFailure("launcher", 0, "ended without a word")
@@ -77,17 +84,33 @@ async def _run(
 ) -> int:
     plan_fd = os.memfd_create("plan", os.MFD_CLOEXEC)
     try:
-        read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    except BaseException:
-        os.close(plan_fd)
-        raise
-    try:
         os.write(plan_fd, plan)
         os.lseek(plan_fd, 0, os.SEEK_SET)
+        return await run_verb(
+            agentd, verb, *descriptors, before=(plan_fd,), words=words, seconds=seconds
+        )
+    finally:
+        os.close(plan_fd)
+
+
+async def run_verb(
+    agentd: str,
+    verb: str,
+    *descriptors: int,
+    before: tuple[int, ...] = (),
+    words: tuple[str, ...] = (),
+    seconds: float,
+) -> int:
+    """`agentd VERB BEFORE… STATUS_FD DESCRIPTORS… WORDS…`, to its end or to that of what it
+    started; the pid that it reported, or 0. Raises LaunchFailure, or LaunchError where it takes
+    longer than `seconds`; then nothing runs."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    handed = (*before, write_end, *descriptors)
+    try:
         os.set_blocking(write_end, True)
         launcher = Popen(  # noqa: ASYNC220 (vfork and exec: 1 ms)
-            [agentd, verb, *(str(fd) for fd in (plan_fd, write_end, *descriptors)), *words],
-            pass_fds=(plan_fd, write_end, *descriptors),
+            [agentd, verb, *map(str, handed), *words],
+            pass_fds=handed,
             stdin=DEVNULL,
             stdout=DEVNULL,
             env={},
@@ -100,7 +123,6 @@ async def _run(
         raise LaunchError(f"the launcher can't be started: {exc}") from None
     finally:
         os.close(write_end)
-        os.close(plan_fd)
     report = bytearray()
     try:
         faults.point("launcher.spawned")

@@ -16,6 +16,8 @@ from agentkernel.backends.local import procfs
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps, Lines
 from agentkernel.images.model import RootFilesystem
+from agentkernel.network.guest_files.paths import GATEWAY
+from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import Limits
 
@@ -37,6 +39,7 @@ class LaunchPlan:
     capabilities: frozenset[str]
     boot: bytes
     nested_userns: bool = False
+    network: NetworkSetup | None = None
     cgroups: list[str] = field(default_factory=list)
     upper: str | None = None
     upper_is_image: bool = False
@@ -110,6 +113,7 @@ class LaunchPlan:
                 "late": self._late,
                 "hostname": self.hostname,
                 "nested_userns": self.nested_userns,
+                "network": self.network is not None,
                 "devpts_gid": TTY_GROUP if ranges else -1,
                 "agent_source": agent,
                 "agent_uid": self.maps.agent_id,
@@ -159,7 +163,7 @@ def add_stacks(plan: LaunchPlan, root: RootFilesystem) -> None:
 
 def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
     """The sandbox's own files, and trees of the host, which may lie in a tmpfs (/tmp/tool)."""
-    for path, text in _own_files(plan.hostname).items():
+    for path, text in _own_files(plan.hostname, plan.network).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
     for tree in root.trees:
         plan.op("tree", tree.path, index=plan.source(tree.path))
@@ -174,12 +178,17 @@ def add_groups(plan: LaunchPlan, groups: SandboxGroups) -> None:
         plan.op("cgroup", target, type=kind, options=options)
 
 
-def _own_files(hostname: str) -> dict[str, str]:
+_NO_RESOLVER = "# this sandbox has no network\n"
+_RESOLVER = f"nameserver {GATEWAY}\n"
+
+
+def _own_files(hostname: str, network: NetworkSetup | None) -> dict[str, str]:
     """An image made on some machine often carries that machine's name and resolver."""
     return {
         "/etc/hostname": f"{hostname}\n",
         "/etc/hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
-        "/etc/resolv.conf": "# this sandbox has no network\n",
+        "/etc/resolv.conf": _RESOLVER if network else _NO_RESOLVER,
+        **(network.files if network else {}),
     }
 
 

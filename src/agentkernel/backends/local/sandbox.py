@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,12 +24,19 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.diagnose import explain
 from agentkernel.backends.local.directory import Runtime, SandboxDirectory
+from agentkernel.backends.local.effective import network_line
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
+from agentkernel.backends.local.network import count_refusals, open_rules, open_sockets
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.backends.local.shortages import host_error, host_errors
 from agentkernel.backends.local.uppers import wait_unmounted
-from agentkernel.errors import AgentKernelError, HostError, LaunchError, SandboxUnavailableError
+from agentkernel.errors import (
+    AgentKernelError,
+    LaunchError,
+    SandboxUnavailableError,
+    UnsupportedError,
+)
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
@@ -55,6 +63,7 @@ class LocalSandbox:
         directory: SandboxDirectory,
         groups: SandboxGroups,
         ranges: IdRanges,
+        network: NetworkSockets | None = None,
     ) -> None:
         self.id = blueprint.id
         self.backend = backend
@@ -65,6 +74,11 @@ class LocalSandbox:
         self._directory = directory
         self._groups = groups
         self._ranges = ranges
+        # Made with the sandbox, and not taken yet.
+        self._network = network
+        self._has_rules = blueprint.network is not None
+        self._rules: socket.socket | None = None
+        self._rules_lock = asyncio.Lock()
         self._has_ended = False
         self._last_usage: SandboxUsage | None = None
         # What an owner before us has told, or had no chance to: not ours to tell again.
@@ -80,11 +94,16 @@ class LocalSandbox:
 
     @property
     def effective(self) -> tuple[EffectiveLine, ...]:
-        return self._runtime.effective
+        """As it was started, but for a way out that came later."""
+        if not self._has_rules:
+            return self._runtime.effective
+        now = network_line(True)
+        return tuple(now if line.what == now.what else line for line in self._runtime.effective)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        return self._runtime.root.environment
+        network = self.blueprint.network
+        return {**self._runtime.root.environment, **(network.environment if network else {})}
 
     def check_user(self, user: str) -> None:
         only = self.maps.single_id
@@ -93,10 +112,40 @@ class LocalSandbox:
             raise idmaps.refuse_other_user(only, name)
 
     async def open_network(self) -> NetworkSockets:
-        raise HostError("this engine has no way out yet")
+        sockets, self._network = self._network, None
+        if sockets is None:
+            if not self._runtime.can_enter:
+                raise UnsupportedError(
+                    f"a sandbox of {self.backend} that was started without a network gets none "
+                    "while it runs",
+                    hint="stop it and start it again",
+                )
+            try:
+                sockets = await open_sockets(str(agentd_path()), self.pid)
+            except LaunchFailure as failure:
+                raise self._explain(failure) from None
+            self._has_rules = True
+        return sockets
 
     async def network_refusals(self) -> dict[str, int]:
-        return {}
+        if not self._has_rules or self._has_ended:
+            return {}
+        async with self._rules_lock:
+            if self._rules is None:
+                try:
+                    self._rules = await open_rules(str(agentd_path()), self.pid)
+                except LaunchFailure as failure:
+                    raise self._explain(failure) from None
+            return await count_refusals(self._rules, self.pid)
+
+    def _explain(self, failure: LaunchFailure) -> AgentKernelError:
+        return explain(failure, as_root=self.maps.mode == "range", upper=None)
+
+    def _close_network(self) -> None:
+        for sockets in (self._network, self._rules):
+            if sockets:
+                sockets.close()
+        self._network = self._rules = None
 
     def was_out_of_memory(self) -> bool:
         return self._groups.was_out_of_memory()
@@ -136,6 +185,7 @@ class LocalSandbox:
         if grace_seconds > 0 and not self.channel.closed.done():
             await _ask_to_shut_down(self.channel, grace_seconds)
         self.channel.close()
+        self._close_network()
         with host_errors("ending the sandbox"):
             await end_process(self.pid)
         # Nothing runs any more, and the groups still know what did. Read if anybody has ever asked.

@@ -10,7 +10,7 @@ from agentkernel.backends.local.plan import add_root
 class NativeBackend(LocalBackend):
     name = "native"
     isolation = "shared kernel: namespaces, seccomp, no network interface but loopback"
-    features = Features(pty=True, kept=True, limits=("memory", "cpus", "pids", "disk", "nofile"))
+    features = Features(network="gateway", limits=("memory", "cpus", "pids", "disk", "nofile"))
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
         add_root(launch.plan, launch.root, blueprint.limits, launch.groups)

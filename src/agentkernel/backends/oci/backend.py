@@ -69,7 +69,7 @@ class ContainerBackend(OciBackend):
     """Runtimes that make namespaces of the machine's own kernel."""
 
     isolation = "shared kernel: namespaces by {}, seccomp, no network interface but loopback"
-    features = Features(limits=_LIMITS)
+    features = Features(network="gateway", limits=_LIMITS)
 
     def __init_subclass__(cls) -> None:
         cls.isolation = ContainerBackend.isolation.format(cls.program)

@@ -89,7 +89,15 @@ def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
         _mount("bind", SOCKET_DIRECTORY, "bind", "nodev", source=f"{engine}/socket"),
         *_covered_trees(launch),
     ]
-    config["linux"] = {"namespaces": _namespaces("pid", "mount", "ipc", "uts", "network")}
+    if blueprint.network:
+        # The sentry then has no right over the network namespace that it is in, which is ours.
+        config["linux"] = {
+            "namespaces": _namespaces("user", "pid", "mount", "ipc", "uts"),
+            "uidMappings": _mappings(launch.maps.inner_uids),
+            "gidMappings": _mappings(launch.maps.inner_gids),
+        }
+    else:
+        config["linux"] = {"namespaces": _namespaces("pid", "mount", "ipc", "uts", "network")}
     return msgspec.json.encode(config)
 
 

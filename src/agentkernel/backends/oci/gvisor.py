@@ -48,7 +48,9 @@ class GvisorBackend(OciBackend):
     name = "gvisor"
     program = "runsc"
     isolation = "user-space kernel: gVisor between the guest and the machine's own"
-    features = Features(limits=("memory", "cpus", "disk", "nofile"), pid1_guarded=False)
+    features = Features(
+        network="gateway", limits=("memory", "cpus", "disk", "nofile"), pid1_guarded=False
+    )
     listen = f"{SOCKET_DIRECTORY}/s"
 
     def __init__(self, state_dir: Path, *, platform: str = "") -> None:
@@ -108,7 +110,8 @@ class GvisorBackend(OciBackend):
     def command(self, launch: Launch, blueprint: Blueprint) -> tuple[list[str], list[str]]:
         before = [
             f"--platform={self.platform}",
-            "--network=none",
+            # The sentry's sockets are then those of the namespace that the keeper is in.
+            f"--network={'host' if blueprint.network else 'none'}",
             # The groups are ours, and the runtime is in them already.
             "--ignore-cgroups",
             # Changes go to the sandbox's own upper; nobody else changes the files.
@@ -122,6 +125,7 @@ class GvisorBackend(OciBackend):
             before.append("--rootless")
         if "CAP_NET_RAW" in blueprint.capabilities:
             # Raw sockets of the sentry's own loopback. Without it the capability would be missing.
+            # Of the machine's, with a network, the sentry itself may make none.
             before.append("--net-raw")
         return before, []
 
@@ -131,18 +135,23 @@ class GvisorBackend(OciBackend):
         add_files(launch.plan, launch.root)
         self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint))
 
+    def can_enter(self, blueprint: Blueprint) -> bool:
+        """Without a network the sentry is in a namespace of its own."""
+        return blueprint.network is not None
+
     def group_limits(self, limits: Limits) -> Limits:
         """The sentry counts no processes; one is about two tasks of the machine, beside its own."""
         return dataclasses.replace(limits, pids=_host_tasks(limits))
 
     def change_effective(self, lines: list[EffectiveLine], blueprint: Blueprint) -> None:
         replace_line(lines, "isolation", "user-space kernel", f"gVisor, platform {self.platform}")
-        replace_line(
-            lines,
-            "network",
-            "none: loopback only",
-            "the sentry's own network stack, without an interface",
-        )
+        if blueprint.network is None:
+            replace_line(
+                lines,
+                "network",
+                "none: loopback only",
+                "the sentry's own network stack, without an interface",
+            )
         replace_line(lines, "nested user namespaces", *_nested(blueprint))
         for number, line in enumerate(lines):
             if line.what == "pids":

@@ -131,9 +131,7 @@ def _pointed_at(owner: dns.name.Name) -> str | None:
 
 def _no_data(response: dns.message.Message) -> None:
     """With the SOA that tells how long to remember that there is nothing."""
-    response.authority.append(
-        dns.rrset.from_text(dns.name.root, TTL_SECONDS, "IN", "SOA", _SOA)
-    )
+    response.authority.append(dns.rrset.from_text(dns.name.root, TTL_SECONDS, "IN", "SOA", _SOA))
 
 
 def _is_localhost(name: str) -> bool:

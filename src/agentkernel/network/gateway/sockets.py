@@ -21,12 +21,12 @@ _KEEPALIVE = (
 )
 
 
-async def wait_readable(sock: socket.socket, seconds: float) -> bool:
+async def wait_readable(sock: socket.socket, seconds: float | None) -> bool:
     """False if nothing came in that time. A connection's end counts as something."""
     return await wait_any((sock,), seconds) is not None
 
 
-async def wait_any(socks: tuple[socket.socket, ...], seconds: float) -> socket.socket | None:
+async def wait_any(socks: tuple[socket.socket, ...], seconds: float | None) -> socket.socket | None:
     """The first of `socks` that can be read; of several, the one that stands first."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()

@@ -87,6 +87,4 @@ async def ask(sock: socket.socket, proxy: Proxy, host: str, port: int) -> None:
     if status is None:
         raise Refused(f"the host's proxy {proxy.host} did not answer")
     if not status.group(1).startswith(b"2"):
-        raise Refused(
-            f"the host's proxy {proxy.host} refused {target}: {status.group(1).decode()}"
-        )
+        raise Refused(f"the host's proxy {proxy.host} refused {target}: {status.group(1).decode()}")

@@ -61,16 +61,16 @@ def judge_address(
     policy: Policy, floor: Policy | None, host: str, port: int, address: Address
 ) -> Verdict | None:
     """What `host` was resolved to, for a connection that is allowed: a rule that denies this range
-    of addresses counts if it stands before the one that let the name pass. None: no objection."""
+    of addresses counts if it stands before one that could let the name pass. None: no objection."""
     for by_floor, given in ((False, policy), (True, floor)):
         if given is None:
             continue
         rules = compiled(given)
-        last = _connection(rules, host, port).entry
+        asking, last = rules.deciding(host, port)
+        could = asking if last is None else [*asking, last]
+        until = max((e.number for e in could if e.rule.action == "allow"), default=0)
         for entry in rules.of_address(address, port):
-            if last is not None and entry.number >= last.number:
-                break
-            if entry.rule.action == "deny" and not entry.conditional:
+            if entry.number < until and entry.rule.action == "deny" and not entry.conditional:
                 decided = _Decided("deny", entry)
                 return _verdict(decided, str(address), port, by_floor=by_floor)
     return None
@@ -112,8 +112,8 @@ class Compiled:
             else:
                 self._names.setdefault(host, []).append(entry)
 
-    def of_host(self, host: str, port: int) -> list[Entry]:
-        """The rules for this host and port, in their order."""
+    def of_host(self, host: str, port: int | None) -> list[Entry]:
+        """The rules for this host and port (None: any), in their order."""
         address = _address(host)
         if address is not None:
             return self.of_address(address, port)
@@ -124,9 +124,18 @@ class Compiled:
             parent = parent.partition(".")[2]
         if len(found) > 1:
             found.sort(key=_number)
-        return [e for e in found if not e.rule.ports or port in e.rule.ports]
+        return [e for e in found if _has_port(e, port)]
 
-    def of_address(self, address: Address, port: int) -> list[Entry]:
+    def deciding(self, host: str, port: int) -> tuple[list[Entry], Entry | None]:
+        """The rules that decide by the request, and the one that decides all that they leave."""
+        asking: list[Entry] = []
+        for entry in self.of_host(host, port):
+            if not entry.conditional:
+                return asking, entry
+            asking.append(entry)
+        return asking, None
+
+    def of_address(self, address: Address, port: int | None) -> list[Entry]:
         version, number = address.version, int(address)
         return [
             entry
@@ -134,8 +143,12 @@ class Compiled:
             if entry.bounds is not None
             and entry.bounds[0] == version
             and number & entry.bounds[2] == entry.bounds[1]
-            and (not entry.rule.ports or port in entry.rule.ports)
+            and _has_port(entry, port)
         ]
+
+
+def _has_port(entry: Entry, port: int | None) -> bool:
+    return port is None or not entry.rule.ports or port in entry.rule.ports
 
 
 @lru_cache(maxsize=256)
@@ -171,14 +184,7 @@ class _Decided(NamedTuple):
 
 
 def _connection(rules: Compiled, host: str, port: int) -> _Decided:
-    asking: list[Entry] = []
-    last: Entry | None = None
-    for entry in rules.of_host(host, port):
-        if entry.conditional:
-            asking.append(entry)
-        else:
-            last = entry
-            break
+    asking, last = rules.deciding(host, port)
     could = asking if last is None else [*asking, last]
     end: Outcome = "deny" if last is None else last.rule.action
     if all(entry.rule.action == end for entry in asking):

@@ -1,0 +1,175 @@
+"""From what was asked for to what a sandbox gets of a network: its setting, and what is inside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from agentkernel.backends.base import Sandbox
+from agentkernel.config.finding import user_file
+from agentkernel.errors import InvalidInputError
+from agentkernel.guest.files import GuestFiles
+from agentkernel.network.guest_files.page import network_page
+from agentkernel.network.guest_files.setup import network_setup
+from agentkernel.network.policy.model import (
+    NetworkSetting,
+    NetworkSetup,
+    Operator,
+    Rule,
+    SecretBinding,
+)
+from agentkernel.network.policy.operator import operator_setting
+from agentkernel.network.policy.request import NetworkRequest, expand_network
+from agentkernel.network.registries.machine import MachineReader, distribution_of
+from agentkernel.network.registries.model import Credential, Machine
+from agentkernel.network.secrets.placeholders import make_placeholder
+from agentkernel.network.secrets.swapping import split_target
+
+MACHINE = "machine/"
+"""Before the reference of a credential that this machine's own package clients use."""
+_AUTHORITY = ("network", "authority", "certificate.pem")
+
+
+class NetworkMaking:
+    """Knows this machine's package registries and the authority of this state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._reader = MachineReader(Path.home())
+
+    def setting(
+        self,
+        request: NetworkRequest | None,
+        profile: str,
+        secrets: tuple[SecretBinding, ...] = (),
+    ) -> NetworkSetting:
+        """With a placeholder for each credential of a registry that it may use. Raises
+        InvalidInputError."""
+        machine = self._machine()
+        setting = _reaching(expand_network(request, profile, machine.rules), request, secrets)
+        reached = {
+            (rule.host, port)
+            for policy in setting.phases.values()
+            for rule in policy.rules
+            for port in rule.ports
+            if rule.action == "allow" and rule.methods
+        }
+        bound = [
+            binding
+            for credential in machine.credentials
+            if (credential.host, credential.port) in reached
+            and (binding := _binding(credential)) is not None
+        ]
+        return msgspec.structs.replace(setting, secrets=(*secrets, *bound))
+
+    async def setup(self, setting: NetworkSetting, image: str, name: str) -> NetworkSetup:
+        """`name`: what the sandbox is called, for the page that its agents may read."""
+        told = {bound.reference: bound.placeholder for bound in setting.secrets}
+        return network_setup(
+            self._machine(),
+            await self._authority(),
+            distribution=None if image == "host" else _distribution(image),
+            placeholder=lambda reference, _: told.get(MACHINE + reference),
+            page=network_page(setting, name),
+        )
+
+    def operator(self) -> Operator:
+        """As the user's config.toml says under [network]. Raises for a file that is wrong."""
+        path = user_file()
+        if not os.path.lexists(path):
+            return Operator()
+        from agentkernel.config.reading import read_file
+
+        return operator_setting(read_file(path, "user").values, self._machine().rules)
+
+    def values(self, references: Iterable[str]) -> dict[str, bytes]:
+        """Those that are this machine's own, as its files have them now."""
+        wanted = set(references)
+        return {
+            MACHINE + credential.reference: credential.value.encode()
+            for credential in self._machine().credentials
+            if MACHINE + credential.reference in wanted
+        }
+
+    async def tell_inside(self, sandbox: Sandbox, files: Mapping[str, str]) -> None:
+        """For a sandbox that runs. Variables and trust stores come with its next start."""
+        inside = GuestFiles(sandbox.channel, user="root")
+        for path, text in files.items():
+            await inside.write(path, text.encode(), parents=True, mode=0o644)
+
+    def _machine(self) -> Machine:
+        return self._reader.read(os.environ)
+
+    async def _authority(self) -> str:
+        """Made by whoever needs it first; later its certificate is a file to read."""
+        try:
+            return self._state_dir.joinpath(*_AUTHORITY).read_text(encoding="ascii")
+        except (FileNotFoundError, ValueError):
+            return await asyncio.to_thread(_made_authority, self._state_dir)
+
+
+def has_any(setting: NetworkSetting) -> bool:
+    """Whether anything can ever be reached with it, in any phase."""
+    return any(policy.rules for policy in setting.phases.values())
+
+
+def _reaching(
+    setting: NetworkSetting, request: NetworkRequest | None, secrets: tuple[SecretBinding, ...]
+) -> NetworkSetting:
+    """Whoever binds a secret to a host wants it to be reached, unless a rule denies that, or the
+    phase is closed altogether."""
+    if not secrets:
+        return setting
+    targets = dict.fromkeys((host, bound.reference) for bound in secrets for host in bound.hosts)
+    rules = tuple(
+        Rule(
+            host=split_target(host)[0],
+            ports=(split_target(host)[1],),
+            source=f"the secret {reference.partition('/')[2]}",
+        )
+        for host, reference in targets
+    )
+    says_nothing = request is None or (request.presets is None and not request.phases)
+    phases = {
+        name: msgspec.structs.replace(policy, rules=(*policy.rules, *rules))
+        if policy.rules or says_nothing
+        else policy
+        for name, policy in setting.phases.items()
+    }
+    return msgspec.structs.replace(setting, phases=phases)
+
+
+def _made_authority(state_dir: Path) -> str:
+    # Loads the library for certificates, which a daemon whose authority is there does without.
+    from agentkernel.network.intercept.authority import authority_pem
+
+    return authority_pem(str(state_dir))
+
+
+def _binding(credential: Credential) -> SecretBinding | None:
+    """None: too short to be told from other words, so it is not given at all."""
+    try:
+        placeholder = make_placeholder(credential.value)
+    except InvalidInputError:
+        return None
+    return SecretBinding(
+        reference=MACHINE + credential.reference,
+        env="",
+        placeholder=placeholder,
+        hosts=(f"{credential.host}:{credential.port}",),
+    )
+
+
+def _distribution(image: str) -> str:
+    """Of a directory's own system: apt's sources are of one."""
+    for place in ("etc/os-release", "usr/lib/os-release"):
+        try:
+            with open(os.path.join(image, place), encoding="utf-8", errors="replace") as file:
+                return distribution_of(file.read(1 << 16))
+        except OSError:
+            continue
+    return ""
