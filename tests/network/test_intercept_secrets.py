@@ -18,6 +18,7 @@ from agentkernel.network.policy.model import NetworkSetting, Operator, Rule, Sec
 from .interception import (
     HOST,
     OK,
+    SECONDS,
     Certificates,
     Handler,
     Heard,
@@ -272,6 +273,32 @@ async def test_a_reflected_value_comes_back_as_its_placeholder(
     if headers and headers[0].startswith(b"X-Echo"):
         assert response.header("x-echo") == PLACEHOLDER
         assert response.body == b"you sent " + PLACEHOLDER.encode() + b"!"
+
+
+async def test_a_stream_that_pauses_where_a_value_might_begin_goes_on(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    step = asyncio.Event()
+
+    async def stream(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"9\r\n" + VALUE[:9] + b"\r\n")
+        await writer.drain()
+        await step.wait()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async with (
+        Server(stream).listening(certificates.context()) as server,
+        guest(make(), To(server.port), port=443, trusting=trusting) as client,
+    ):
+        await client.send(get())
+        await client.head()
+        async with asyncio.timeout(SECONDS):
+            assert await client.reader.readexactly(14) == b"9\r\n" + VALUE[:9] + b"\r\n"
+            step.set()
+            assert await client.reader.readexactly(5) == b"0\r\n\r\n"
 
 
 async def test_a_compression_that_cannot_be_searched_is_refused(

@@ -149,7 +149,7 @@ class Search:
         return self._scanner.feed(data)
 
     def release(self) -> bytes:
-        """What was held back of it, since it did not become a value."""
+        """What was held back, since it does not become a value in time."""
         return self._scanner.finish()
 
     def trailers(self, headers: list[Header]) -> list[Header]:
