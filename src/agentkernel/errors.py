@@ -16,7 +16,7 @@
     │   ├── LaunchError           launch_failed        it never came up
     │   ├── GuestProtocolError    guest_protocol       the other end broke the protocol
     │   └── GuestTimeoutError     guest_timeout        agentd did not answer      (TimeoutError)
-    ├── GuestPortError            port_refused         nobody listens inside (ConnectionError)
+    ├── GuestPortError            port_failed         nobody listens inside (ConnectionError)
     ├── GuestFileError            file_error           a file call failed inside       (OSError)
     │   ├── GuestFileNotFoundError    file_not_found      (FileNotFoundError)
     │   ├── GuestFileExistsError      file_exists         (FileExistsError)
@@ -154,9 +154,10 @@ class GuestTimeoutError(SandboxUnavailableError, TimeoutError):
 
 
 class GuestPortError(AgentKernelError, ConnectionError):
-    """A port inside the sandbox that takes no connection. `details` has `port`."""
+    """A port inside the sandbox that takes no connection, or does not answer in HTTP where that is
+    spoken. `details` has `port`."""
 
-    code = "port_refused"
+    code = "port_failed"
     status = 502
     retryable = True
 

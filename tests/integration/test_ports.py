@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from agentkernel.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
+from agentkernel.guest.channel import Output
 from agentkernel.guest.tcp import open_tcp
 from agentkernel.kernel import ports as kernel_ports
 from agentkernel.kernel.kernel import Kernel
@@ -170,7 +172,7 @@ async def test_an_end_that_does_not_read_stops_the_other(kernel: Kernel) -> None
     await serve(kernel, record.id)
 
     _, flooded = await dial(kernel, record.id, 7003)
-    flooded.transport.pause_reading()
+    cast(asyncio.Transport, flooded.transport).pause_reading()
     _, deaf = await dial(kernel, record.id, 7002)
     sent = 0
     with contextlib.suppress(TimeoutError):
@@ -182,7 +184,7 @@ async def test_an_end_that_does_not_read_stops_the_other(kernel: Kernel) -> None
     # The sockets' own buffers are the kernel's: some megabytes at most.
     assert sent < 32 << 20
     stream = next(iter(kernel.ports._open[record.id].gates[7003].connections))._stream
-    held = sum(len(m.data) for m in stream._messages if hasattr(m, "data"))
+    held = sum(len(entry.data) for entry in stream._messages if isinstance(entry, Output))
     assert held <= 1 << 18
     flooded.transport.abort()
     deaf.transport.abort()

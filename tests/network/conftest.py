@@ -50,6 +50,6 @@ def usual_rules(world: World) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def box(daemon: WorldDaemon, world: World) -> Iterator[Box]:
-    box = daemon.box(network={"rules": usual_rules(world), "caps": WIDE})
+    box = daemon.box(network={"presets": [], "rules": usual_rules(world), "caps": WIDE})
     yield box
     box.remove()

@@ -45,9 +45,10 @@ def hello_bytes(name: str | None) -> bytes:
 async def until(condition: Callable[[], Any]) -> Any:
     """What `condition` says as soon as it says something."""
     async with asyncio.timeout(SECONDS):
-        while not (found := condition()):
+        while True:
+            if found := condition():
+                return found
             await asyncio.sleep(0.005)
-    return found
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes | None:
@@ -132,7 +133,11 @@ class Lab:
         sock.setblocking(False)
         sock.bind(("127.0.0.1", 0))
         self.destinations[sock.getsockname()[1]] = (host, port)
-        await asyncio.get_running_loop().sock_connect(sock, self.tcp_address)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, self.tcp_address)
+        except OSError:
+            sock.close()
+            raise
         reader, writer = await asyncio.open_connection(sock=sock)
         self.writers.append(writer)
         return reader, writer

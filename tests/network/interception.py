@@ -26,7 +26,7 @@ from agentkernel.network.policy.model import NetworkSetting, Operator, Policy, R
 
 SECONDS = 10.0
 HOST = "api.example.org"
-Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[["Heard", asyncio.StreamWriter], Awaitable[None]]
 
 
 def allowing(*rules: Rule) -> NetworkSetting:
@@ -135,6 +135,32 @@ class Certificates:
         return builder.sign(self._key if issuer else key, hashes.SHA256())
 
 
+class Heard:
+    """A stream's reading half, which keeps what it read."""
+
+    def __init__(self, reader: asyncio.StreamReader, received: bytearray) -> None:
+        self._reader = reader
+        self._received = received
+
+    async def read(self, size: int = 65536) -> bytes:
+        data = await self._reader.read(size)
+        self._received += data
+        return data
+
+    async def exactly(self, size: int) -> bytes:
+        data = await self._reader.readexactly(size)
+        self._received += data
+        return data
+
+    def forget(self) -> None:
+        self._received.clear()
+
+    async def head(self) -> bytes:
+        data = await self._reader.readuntil(b"\r\n\r\n")
+        self._received += data
+        return data
+
+
 class Server:
     """The far side. Keeps all that was sent to it, by connection."""
 
@@ -155,17 +181,10 @@ class Server:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received = bytearray()
         self.received.append(received)
-        feed = reader.feed_data
-
-        def keeping(data: bytes) -> None:
-            received.extend(data)
-            feed(data)
-
-        received.extend(getattr(reader, "_buffer"))  # noqa: B009
-        reader.feed_data = keeping  # type: ignore[method-assign]
+        heard = Heard(reader, received)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-                await self._handler(reader, writer)
+                await self._handler(heard, writer)
         finally:
             writer.close()
 
@@ -173,9 +192,9 @@ class Server:
 def says(response: bytes, *, times: int = 1) -> Handler:
     """Reads a head, answers with these bytes, as often as said, and closes."""
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(heard: Heard, writer: asyncio.StreamWriter) -> None:
         for _ in range(times):
-            await reader.readuntil(b"\r\n\r\n")
+            await heard.head()
             writer.write(response)
             await writer.drain()
 
@@ -275,13 +294,14 @@ async def guest(
     )
     writer: asyncio.StreamWriter | None = None
     try:
-        reader, writer = await asyncio.wait_for(
+        reader, opened = await asyncio.wait_for(
             asyncio.open_connection(
                 sock=inner, ssl=trusting, server_hostname=(name or host) if trusting else None
             ),
             SECONDS,
         )
-        yield Guest(reader, writer)
+        writer = opened
+        yield Guest(reader, opened)
     finally:
         if writer is not None:
             writer.transport.abort()

@@ -64,7 +64,7 @@ def victim(own: WorldDaemon, world: World) -> Iterator[Box]:
         {"host": "good.test", "ports": ports},
         {"host": "other.test", "ports": ports, "methods": ["GET"]},
     ]
-    box = own.box(network={"rules": rules}, ephemeral=False)
+    box = own.box(network={"presets": [], "rules": rules}, ephemeral=False)
     yield box
     if not own.alive():
         own.start()
@@ -133,7 +133,7 @@ def test_open_connections_end_with_the_gateway(own: WorldDaemon, victim: Box, wo
         victim,
         """
 with connect('good.test', V['port']) as s:
-    s.sendall(b'held')
+    s.sendall(b'<held>')
     s.recv(100)
     open('/tmp/progress', 'w').write('{"good": 1}')
     answer(**finish(s, []))
@@ -149,13 +149,13 @@ def test_flows_go_on_without_the_daemon(own: WorldDaemon, victim: Box, world: Wo
     """An open connection, new ones, denials; then a daemon that comes back knows of them."""
     source = """
 s = connect('good.test', V['port'])
-s.sendall(b'one')
+s.sendall(b'<one>')
 print(json.dumps({'first': s.recv(100).decode()}), flush=True)
 while not os.path.exists('/tmp/go'): time.sleep(0.02)
 s.sendall(b'two')
 second = s.recv(100).decode()
-new = talk('good.test', V['port'], 'three', until='three')['got']
-evil = talk('evil.test', V['port'], 'four')['got']
+new = talk('good.test', V['port'], '<three>', until='<three>')['got']
+evil = talk('evil.test', V['port'], '<four>')['got']
 open('/tmp/told.part', 'w').write(json.dumps({'second': second, 'new': new, 'evil': evil}))
 os.rename('/tmp/told.part', '/tmp/told')
 """
@@ -169,6 +169,7 @@ os.rename('/tmp/told.part', '/tmp/told')
     )
     assert status == 201, job
     frames = own.stream(f"/v1/jobs/{job['id']}/attach")
+    frames.event("started")
     frames.send(values({"port": world.recorder.port}).encode())
     frames.control(eof=True)
     frames.until(b"first")
@@ -177,26 +178,26 @@ os.rename('/tmp/told.part', '/tmp/told')
     victim.shell("(sleep 0.5; touch /tmp/go) > /dev/null 2>&1 &")
     own.kill()
     frames.vanish()
-    eventually(lambda: len(visits()) >= 2 and bytes(visits()[-1].received) == b"three", 20)
+    eventually(lambda: len(visits()) >= 2 and bytes(visits()[-1].received) == b"<three>", 20)
     assert alive(gateway)
     own.start()
     assert _gateway(own) == gateway, "the same process goes on"
     told = json.loads(
         victim.shell("while ! [ -e /tmp/told ]; do sleep 0.02; done; cat /tmp/told")["stdout"]
     )
-    assert told == {"second": "two", "new": "three", "evil": ""}
-    assert [bytes(visit.received) for visit in visits()] == [b"onetwo", b"three"]
+    assert told == {"second": "two", "new": "<three>", "evil": ""}
+    assert [bytes(visit.received) for visit in visits()] == [b"<one>two", b"<three>"]
     found = victim.try_all(
-        "{'it': lambda: talk('good.test', V['port'], 'x', until='x')}", port=world.recorder.port
+        "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}", port=world.recorder.port
     )
-    assert found["it"]["got"] == "x"
+    assert found["it"]["got"] == "<x>"
 
 
 def test_without_both_there_is_no_network_until_one_comes(
     own: WorldDaemon, victim: Box, world: World
 ) -> None:
-    cases = "{'it': lambda: talk('good.test', V['port'], 'x', until='x')}"
-    assert victim.try_all(cases, port=world.recorder.port)["it"]["got"] == "x", "control"
+    cases = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+    assert victim.try_all(cases, port=world.recorder.port)["it"]["got"] == "<x>", "control"
     gateway = _gateway(own)
     own.kill()
     visits = world.recorder.mark()
@@ -205,9 +206,9 @@ def test_without_both_there_is_no_network_until_one_comes(
     own.start()
     assert gateway_pid(own.state_dir) != gateway
     assert not visits()
-    assert victim.try_all(cases, port=world.recorder.port)["it"]["got"] == "x"
+    assert victim.try_all(cases, port=world.recorder.port)["it"]["got"] == "<x>"
     denied = victim.try_all(
-        "{'it': lambda: talk('evil.test', V['port'], 'x', until='x')}", port=world.recorder.port
+        "{'it': lambda: talk('evil.test', V['port'], '<x>', until='<x>')}", port=world.recorder.port
     )
     assert denied["it"]["got"] == ""
 
@@ -217,11 +218,13 @@ def test_many_connections_are_bounded_and_leave_nothing(
 ) -> None:
     """2,000 at once, of which as many are served as the caps say; another sandbox is not hurt; in
     the end the gateway has what it had."""
-    quick = "{'it': lambda: talk('good.test', V['port'], 'x', until='x')}"
-    other = own.box(network={"rules": [{"host": "good.test", "ports": [world.recorder.port]}]})
+    quick = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+    other = own.box(
+        network={"presets": [], "rules": [{"host": "good.test", "ports": [world.recorder.port]}]}
+    )
     try:
-        assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"
-        assert other.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"
+        assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+        assert other.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
         gateway = _gateway(own)
         before, memory = _settled(gateway), resident(gateway)
         hold = Loaded(
@@ -248,7 +251,7 @@ answer(failed=failed)
         )
         eventually(lambda: hold.progress()["good"], 30)
         found = other.try_all(quick, port=world.recorder.port)["it"]
-        assert found["got"] == "x", "another sandbox has its own share"
+        assert found["got"] == "<x>", "another sandbox has its own share"
         # Two descriptors a connection, and what one needs while it begins.
         assert descriptors(gateway) - before <= 256 * 3
         assert resident(gateway) - memory < 64 << 20
@@ -256,7 +259,7 @@ answer(failed=failed)
         eventually(lambda: descriptors(gateway) <= before + 4, 30)
         assert victim.event("network.limit")
         again = eventually(
-            lambda: victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "x", 20
+            lambda: victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>", 20
         )
         assert again, "and it has its own back"
         assert alive(gateway) and _gateway(own) == gateway
@@ -267,8 +270,8 @@ answer(failed=failed)
 def test_slow_and_half_closed_connections(own: WorldDaemon, victim: Box, world: World) -> None:
     """One byte now and then, nothing at all, one side closed, the other side gone: others are served
     meanwhile, and every descriptor comes back."""
-    quick = "{'it': lambda: talk('good.test', V['port'], 'x', until='x')}"
-    assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"
+    quick = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+    assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
     gateway = _gateway(own)
     before = _settled(gateway)
     hold = Loaded(
@@ -290,12 +293,12 @@ for _ in range(15):
     add('other.test', V['tls'], records(hello('other.test')))
     add('other.test', V['plain'], 'GET / HTTP/1.1\\r\\nHost: other.test\\r\\nContent-Length: 9\\r\\n\\r\\nx')
     s = connect('good.test', V['port'])
-    s.sendall(b'half')
+    s.sendall(b'<half>')
     s.recv(10)
     s.shutdown(socket.SHUT_WR)
     slow.append(s)
 for _ in range(15):
-    add('good.test', V['port'], 'reset me')
+    add('good.test', V['port'], '<reset me>')
     slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
     slow.pop().close()
 open('/tmp/progress', 'w').write('{"good": 1}')
@@ -313,7 +316,7 @@ answer(slow=len(slow))
     )
     eventually(lambda: hold.progress()["good"], 30)
     for _ in range(3):
-        assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "x"
+        assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
     hold.end()
     eventually(lambda: descriptors(gateway) <= before + 2, 30)
     assert victim.network()["traffic"]["flows"] == 0
@@ -324,18 +327,18 @@ def test_half_closed_connections_carry_on(victim: Box, world: World) -> None:
     found = victim.probe(
         """
 with connect('good.test', V['port']) as s:
-    s.sendall(b'all of it')
+    s.sendall(b'<all of it>')
     s.shutdown(socket.SHUT_WR)
     answer(got=drain(s).decode())""",
         port=world.recorder.port,
     )
-    assert found["got"] == "all of it"
+    assert found["got"] == "<all of it>"
 
 
 def test_a_flood_of_denials_does_not_grow_the_log_or_the_gateway(
     own: WorldDaemon, victim: Box, world: World
 ) -> None:
-    victim.try_all("{'it': lambda: talk('evil.test', 1, 'x')}")
+    victim.try_all("{'it': lambda: talk('evil.test', 1, '<x>')}")
     gateway = _gateway(own)
     memory, events = resident(gateway), len(victim.events())
     found = victim.probe(
@@ -343,7 +346,7 @@ def test_a_flood_of_denials_does_not_grow_the_log_or_the_gateway(
 count = 0
 until = time.monotonic() + 2
 while time.monotonic() < until:
-    talk('evil.test', V['port'], 'x')
+    talk('evil.test', V['port'], '<x>')
     dns(question(f'x{count % 50}.evil.test'))
     count += 1
 answer(count=count)""",

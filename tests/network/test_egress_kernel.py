@@ -100,10 +100,10 @@ def test_questions_and_connections_are_not_counted_as_refusals(box: Box, world: 
     before = box.refusals()
     found = box.try_all(
         """{'dns': lambda: dns(question('good.test')),
-        'tcp': lambda: talk('good.test', V['port'], 'echo', until='echo')}""",
+        'tcp': lambda: talk('good.test', V['port'], '<echo>', until='<echo>')}""",
         port=world.recorder.port,
     )
-    assert (found["dns"]["end"], found["tcp"]["got"]) == ("answer", "echo")
+    assert (found["dns"]["end"], found["tcp"]["got"]) == ("answer", "<echo>")
     assert box.refusals() == before
 
 
@@ -190,12 +190,12 @@ def test_a_static_program_is_no_different(box: Box, world: World, static_client:
     def run(address: str, port: int, text: str) -> dict[str, object]:
         return box.shell(f"chmod +x /tmp/client; env -i /tmp/client {address} {port} '{text}'")
 
-    good = run(addresses["good.test"], world.recorder.port, "from a static program")
-    assert good["stdout"] == "from a static program", good
+    good = run(addresses["good.test"], world.recorder.port, "<from a static program>")
+    assert good["stdout"] == "<from a static program>", good
     after = _seen(world)
     assert sum(after) == sum(before) + 1, "control: it was there"
     for address in (addresses["evil.test"], "8.8.8.8", "169.254.169.254"):
-        denied = run(address, world.recorder.port, "from a static program")
+        denied = run(address, world.recorder.port, "<from a static program>")
         assert denied["exit_code"] != 0 and denied["stdout"] == "", (address, denied)
     assert _seen(world) == after
 
@@ -239,7 +239,7 @@ def relay():
         threading.Thread(target=carry, daemon=True).start()
 server = socket.create_server(('127.0.0.1', 8077))
 threading.Thread(target=relay, daemon=True).start()
-answer(**talk('127.0.0.1', 8077, 'x'))""",
+answer(**talk('127.0.0.1', 8077, '<x>'))""",
         port=world.recorder.port,
     )
     assert found["got"] == ""

@@ -72,19 +72,19 @@ ADDRESSES = [
     "198.18.0.1",
 ]
 FORMS = """{
-    (f'{how} {name!r}'): (lambda how=how, name=name, mark=f'<{how} {number}>': {
-        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), mark),
+    (f'{how} {name!r}'): (lambda how=how, name=name, mark=mark(how, number): {
+        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark),
         'connect, other Host': lambda: tunnel(
-            f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), mark, host='good.test'),
+            f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark, host='good.test'),
         'absolute': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} HTTP/1.1\\r\\n'
             f'Host: {name}:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'.encode('utf-8')),
         'absolute, other Host': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} '
             f'HTTP/1.1\\r\\nHost: good.test:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'
             .encode('utf-8')),
-        'socks5': lambda: socks5(name.encode('utf-8')[:255], V['port'], mark),
-        'socks5 on the other port': lambda: socks5(name.encode('utf-8')[:255], V['port'], mark,
+        'socks5': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark),
+        'socks5 on the other port': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark,
             to=PROXY),
-        'socks4a': lambda: socks4a(name.encode('utf-8'), V['port'], mark),
+        'socks4a': lambda: socks4a(name.encode('utf-8'), V['port'], '<%s>' % mark),
     }[how]())
     for how in V['how'] for number, name in enumerate(V['names'])
 }"""
@@ -102,19 +102,17 @@ HOW = [
 def _try(box: Box, world: World, names: list[str], how: list[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for each in how:
+        # A NUL ends the name in SOCKS 4a: what stands behind this one is sent to an allowed host.
+        said = [name for name in names if each != "socks4a" or not name.startswith("good.test\0")]
         found |= box.try_all(
             FORMS,
-            names=names,
+            names=said,
             how=[each],
             port=world.recorder.port,
             plain=world.plain.port,
             limit=8,
         )
     return found
-
-
-def _seen(world: World) -> tuple[int, ...]:
-    return tuple(len(listener.visits) for listener in world.listeners)
 
 
 def test_the_same_ways_lead_to_an_allowed_name(box: Box, world: World) -> None:
@@ -126,18 +124,20 @@ def test_the_same_ways_lead_to_an_allowed_name(box: Box, world: World) -> None:
     received = world.received()
     for how in HOW:
         for number in range(len(names)):
-            assert f"<{how} {number}>".encode() in received.replace(b"%20", b" "), (how, number)
+            mark = f"mark-{how.replace(' ', '-').replace(',', '')}-{number}-"
+            assert mark.encode() in received, mark
 
 
 @pytest.mark.parametrize("names", [LOOKALIKES, ADDRESSES], ids=["names", "addresses"])
 def test_lookalikes_lead_nowhere(box: Box, world: World, names: list[str]) -> None:
-    before, asked = _seen(world), len(world.names.questions)
+    visits = [listener.mark() for listener in world.listeners]
+    asked = len(world.names.questions)
     found = _try(box, world, names, HOW)
     through = {k: v for k, v in found.items() if "200" in v.get("said", "")[:20]}
     assert not through, through
     hanging = {k: v for k, v in found.items() if v["end"] in ("hang", "timeout")}
     assert not hanging, hanging
-    assert _seen(world) == before
+    assert [bytes(visit.received) for since in visits for visit in since()] == []
     assert len(world.names.questions) == asked, world.names.questions[asked:]
 
 
@@ -202,7 +202,7 @@ def test_an_allowed_name_is_told_when_it_is_connected_to(box: Box, world: World)
     address = found["look"]["value"][0]
     assert address.startswith(("198.18.", "198.19.")), found
     assert not world.names.asked("seen.rebind")
-    box.try_all("{'go': lambda: talk('seen.rebind.test', V['port'], 'x')}", port=world.plain.port)
+    box.try_all("{'go': lambda: talk('seen.rebind.test', V['port'], '<x>')}", port=world.plain.port)
     assert world.names.asked("seen.rebind")
 
 

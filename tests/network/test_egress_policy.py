@@ -14,7 +14,7 @@ from .world.everything import World
 
 HOLD = """
 held = connect('good.test', V['port'])
-held.sendall(b'first')
+held.sendall(b'<first>')
 first = held.recv(100)
 open('/tmp/held', 'w').write('x')
 while not os.path.exists('/tmp/changed'): time.sleep(0.02)
@@ -25,11 +25,11 @@ answer(first=first.decode(), **finish(held, [b'second'], until='second'))
 def _reach(box: Box, world: World, *names: str) -> dict[str, bool]:
     """Which of these a raw connection gets to."""
     found = box.try_all(
-        "{n: (lambda n=n: talk(n, V['port'], 'hello', until='hello')) for n in V['names']}",
+        "{n: (lambda n=n: talk(n, V['port'], '<hello>', until='<hello>')) for n in V['names']}",
         port=world.recorder.port,
         names=list(names),
     )
-    return {name: found[name]["got"] == "hello" for name in names}
+    return {name: found[name]["got"] == "<hello>" for name in names}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,11 @@ def test_a_bad_configuration_refuses_to_start(
     file = daemon.config_home / "agentkernel" / "config.toml"
     file.write_text(lines + "\n")
     process = daemon.popen()
-    out, _ = process.communicate(timeout=30)
+    try:
+        out, _ = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode != 0, out
     assert "Traceback" not in daemon.log()
     assert "network" in daemon.log(), daemon.log()
@@ -87,8 +91,9 @@ def test_a_bad_configuration_refuses_to_start(
 
 @pytest.fixture(scope="module")
 def floored(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldDaemon]:
-    """A daemon whose operator allows one host, and sends everything through a proxy."""
-    floor = {"allow": [f"good.test:{world.recorder.port}", f"good.test:{world.tls.port}"]}
+    """A daemon whose operator allows two hosts, and sends what it has no address for through a
+    proxy."""
+    floor = [f"good.test:{world.recorder.port}", f"far.test:{world.tls.port}"]
     proxy = f"http://127.0.0.1:{world.forwarder.port}"
     daemon = WorldDaemon(
         tmp_path_factory.mktemp("floored"), world, floor=floor, upstream_proxy=proxy
@@ -103,7 +108,7 @@ def floored(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_no_sandbox_gets_beyond_the_floor(floored: WorldDaemon, world: World) -> None:
     ports = [world.recorder.port, world.tls.port]
     rules = [{"host": name, "ports": ports} for name in ("good.test", "twin.test")]
-    box = floored.box(network={"rules": rules})
+    box = floored.box(network={"presets": [], "rules": rules})
     try:
         assert _reach(box, world, "good.test", "twin.test") == {
             "good.test": True,
@@ -121,16 +126,17 @@ def test_the_upstream_proxy_is_used_and_is_told_no_more_than_names(
     floored: WorldDaemon, world: World
 ) -> None:
     heads = len(world.forwarder.heads)
-    box = floored.box(network={"rules": [{"host": "good.test", "ports": [world.tls.port]}]})
+    rules = [{"host": "far.test", "ports": [world.tls.port]}]
+    box = floored.box(network={"presets": [], "rules": rules})
     try:
         found = box.try_all(
-            """{'good': lambda: tls('good.test', V['tls'], 'good.test', get('good.test')),
+            """{'far': lambda: tls('far.test', V['tls'], 'far.test', get('far.test')),
             'evil': lambda: tls('evil.test', V['tls'], 'evil.test', get('evil.test'))}""",
             tls=world.tls.port,
         )
-        assert "hello good.test" in found["good"]["got"]
+        assert "hello far.test" in found["far"]["got"]
         told = world.forwarder.heads[heads:]
-        assert len(told) == 1 and told[0].startswith(f"CONNECT good.test:{world.tls.port} "), told
+        assert len(told) == 1 and told[0].startswith(f"CONNECT far.test:{world.tls.port} "), told
     finally:
         box.remove()
 
@@ -143,7 +149,7 @@ def test_registries_are_for_reading(daemon: WorldDaemon, world: World) -> None:
         "methods": ["GET", "HEAD"],
         "paths": ["/simple/*"],
     }
-    box = daemon.box(network={"rules": [rule]})
+    box = daemon.box(network={"presets": [], "rules": [rule]})
     try:
         requests = world.tls.since()
         found = box.probe(
@@ -179,17 +185,17 @@ answer(cases=side_by_side({
 def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
     rule = {"host": "good.test", "ports": [world.recorder.port, world.plain.port]}
     caps = {"upload_bytes": 100_000, "download_bytes": 300_000}
-    box = daemon.box(network={"rules": [rule], "caps": caps})
+    box = daemon.box(network={"presets": [], "rules": [rule], "caps": caps})
     try:
         visits = world.recorder.mark()
         found = box.try_all(
-            """{'up': lambda: talk('good.test', V['port'], *['x' * 1000] * 2000)}""",
+            """{'up': lambda: talk('good.test', V['port'], *['<' * 1000] * 2000)}""",
             port=world.recorder.port,
         )["up"]
         assert found["end"] != "timeout"
         assert sum(len(visit.received) for visit in visits()) <= 100_000
         assert box.event("network.limit")
-        again = box.try_all("{'up': lambda: talk('good.test', V['port'], 'x')}",
+        again = box.try_all("{'up': lambda: talk('good.test', V['port'], '<x>')}",
                             port=world.recorder.port)["up"]  # fmt: skip
         assert again["got"] == "", "it is over for good"
     finally:
@@ -226,10 +232,10 @@ def test_a_flow_that_is_not_allowed_any_more_is_closed(daemon: WorldDaemon, worl
         goes_on = _held(
             daemon, world, box, lambda: box.change("POST", "/rules", target="other.test")
         )
-        assert (goes_on["first"], goes_on["got"]) == ("first", "second"), "control"
+        assert (goes_on["first"], goes_on["got"]) == ("<first>", "second"), "control"
         ended = _held(daemon, world, box, lambda: box.change("POST", "/phase", phase="closed"))
-        assert (ended["first"], ended["got"]) == ("first", "")
-        assert bytes(visits()[-1].received) == b"first"
+        assert (ended["first"], ended["got"]) == ("<first>", "")
+        assert bytes(visits()[-1].received) == b"<first>"
         assert _reach(box, world, "good.test") == {"good.test": False}
         box.change("POST", "/phase", phase="open")
         denied = _held(
@@ -249,14 +255,16 @@ def test_an_intercepted_connection_is_judged_anew_for_each_request(
     daemon: WorldDaemon, world: World
 ) -> None:
     rule = {"host": "other.test", "ports": [world.tls.port], "methods": ["GET"]}
-    box = daemon.box(network={"rules": [rule]})
+    box = daemon.box(network={"presets": [], "rules": [rule]})
     try:
         requests = world.tls.since()
         source = HOLD.replace(
             "held = connect('good.test', V['port'])",
             "held = secure(connect('other.test', V['port']), 'other.test')",
-        ).replace("b'first'", "raw(get('other.test', '/one', close=False))")
-        source = source.replace("[b'second'], until='second'", "[raw(get('other.test', '/two'))]")
+        ).replace("b'<first>'", "ported(get('other.test', '/one', close=False), V['port'])")
+        source = source.replace(
+            "[b'second'], until='second'", "[ported(get('other.test', '/two'), V['port'])]"
+        )
         import threading
 
         result: dict[str, Any] = {}
@@ -336,6 +344,6 @@ def test_connecting_succeeds_and_then_it_is_refused(box: Box, world: World) -> N
     else:
         command = "nc -z evil.test 9"
     assert box.shell(command)["exit_code"] == 0
-    found = box.try_all("{'it': lambda: talk('evil.test', 9, 'x')}")["it"]
+    found = box.try_all("{'it': lambda: talk('evil.test', 9, '<x>')}")["it"]
     assert (found["connected"], found["got"]) == (True, "")
     assert found["end"] in ("ECONNRESET", "eof", "EPIPE")

@@ -42,7 +42,7 @@ SMUGGLED = r"""{
     'space in the target': post('Content-Length: 0\r\n', '').replace(
         V['path'], V['path'] + ' HTTP/1.1\r\nHost: twin.test\r\nX: GET /wrong', 1),
     'chunk size with a sign': post('Transfer-Encoding: chunked\r\n', '+0\r\n\r\n' + second),
-    'chunk size too long': post('Transfer-Encoding: chunked\r\n', 'f' * 20 + '\r\n' + second),
+    'chunk size too long': post('Transfer-Encoding: chunked\r\n', 'f' * 40 + '\r\n' + second),
     'chunk size in 0x': post('Transfer-Encoding: chunked\r\n', '0x0\r\n\r\n' + second),
     'chunk end bare': post('Transfer-Encoding: chunked\r\n', '1\nx\n0\n\n' + second),
     'chunk without an end': post('Transfer-Encoding: chunked\r\n', '1\r\nxx\r\n0\r\n\r\n' + second),
@@ -59,12 +59,13 @@ SMUGGLED = r"""{
     'empty lines first': '\r\n\r\n' + second,
 }"""
 PREPARE = """
+V['host'] = '%s:%d' % (V['name'], V['port'])
 second = 'GET /wrong HTTP/1.1\\r\\nHost: twin.test\\r\\nConnection: close\\r\\n\\r\\n'
 def post(headers, body):
     return 'POST %s HTTP/1.1\\r\\nHost: %s\\r\\n%s\\r\\n%s' % (V['path'], V['host'], headers, body)
 def send(data):
-    if V['secure']: return tls(V['host'], V['port'], V['host'], data)
-    return talk(V['host'], V['port'], data)
+    if V['secure']: return tls(V['name'], V['port'], V['name'], data)
+    return talk(V['name'], V['port'], data)
 """
 
 
@@ -74,7 +75,7 @@ def poster(daemon, world):  # type: ignore[no-untyped-def]
     ports = [world.plain.port, world.tls.port]
     rule = {"host": "good.test", "ports": ports, "methods": ["GET", "POST"], "paths": ["/post*"]}
     caps = {"connections": 2000, "connections_per_second": 5000}
-    box = daemon.box(network={"rules": [rule], "caps": caps})
+    box = daemon.box(network={"presets": [], "rules": [rule], "caps": caps})
     yield box
     box.remove()
 
@@ -82,14 +83,16 @@ def poster(daemon, world):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("secure", [True, False], ids=["intercepted", "plain"])
 def test_nothing_rides_along(poster: Box, world: World, secure: bool) -> None:
     server = world.tls if secure else world.plain
-    given = {"host": "good.test", "path": "/post", "secure": secure, "port": server.port}
+    given = {"name": "good.test", "path": "/post", "secure": secure, "port": server.port}
     begun, visits = server.since(), server.mark()
     found = poster.probe(
         PREPARE + f"answer(cases=side_by_side({{k: (lambda d=d: send(d)) for k, d in {SMUGGLED}"
         ".items()}))",
+        limit=4,
         **given,
     )["cases"]
-    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang")}
+    # Whoever was answered may say more; everybody is answered.
+    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang") and not v["got"]}
     targets = {(request.method, request.path) for request in begun()}
     assert targets <= {("POST", "/post"), ("GET", "/post")}, targets
     hosts = {request.headers.get("host", "").partition(":")[0] for request in begun()}
@@ -121,7 +124,7 @@ answer(cases=side_by_side({
     'length': lambda: send(plain), 'chunks': lambda: send(chunked),
     'two': lambda: send(plain.replace('Connection: close\r\n', '') + plain),
 }))""",
-        host="good.test",
+        name="good.test",
         path="/post",
         secure=secure,
         port=server.port,
@@ -138,7 +141,7 @@ def test_heads_and_bodies_without_an_end(poster: Box, world: World) -> None:
         PREPARE
         + r"""
 def endless():
-    with connect(V['host'], V['port']) as s:
+    with connect(V['name'], V['port']) as s:
         s.sendall(raw('GET /post HTTP/1.1\r\nHost: %s\r\n' % V['host']))
         try:
             for i in range(20000): s.sendall(b'X-%d: ' % i + b'y' * 1000 + b'\r\n')
@@ -151,7 +154,7 @@ answer(cases=side_by_side({
     'huge target': lambda: send('GET /post' + 'y' * (2 << 20) + ' HTTP/1.1\r\nHost: x\r\n\r\n'),
     'no line': lambda: send('G' * (2 << 20)),
 }))""",
-        host="good.test",
+        name="good.test",
         path="/post",
         secure=False,
         port=world.plain.port,

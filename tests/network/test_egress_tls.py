@@ -32,8 +32,8 @@ def test_greetings_that_agree_pass(box: Box, world: World) -> None:
                                     pause=0.05, size=40),
         'upper case': lambda: at_good(records(hello('GOOD.Test'))),
         'request': lambda: tls('good.test', V['tls'], 'good.test', get('good.test'), verify=False),
-        'proxy': lambda: tls(*PROXY, 'good.test', get('good.test'), through=
-            f"CONNECT good.test:{V['tls']} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"),
+        'proxy': lambda: tls(*PROXY, 'good.test', get(f"good.test:{V['tls']}"), through=
+            f"CONNECT good.test:{V['tls']} HTTP/1.1\\r\\nHost: good.test:{V['tls']}\\r\\n\\r\\n"),
         }""",
         **_ports(world),
     )
@@ -64,7 +64,7 @@ def test_greetings_that_disagree_are_reset(box: Box, world: World) -> None:
             records(hello('good.test'))),
         'denied': lambda: greet('twin.test', V['tls'], records(hello('twin.test'))),
         'proxy, other name': lambda: tls(*PROXY, 'twin.test', get('twin.test'), through=
-            f"CONNECT good.test:{V['tls']} HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"),
+            f"CONNECT good.test:{V['tls']} HTTP/1.1\\r\\nHost: good.test:{V['tls']}\\r\\n\\r\\n"),
         'proxy, denied': lambda: tls(*PROXY, 'good.test', get('good.test'), through=
             f"CONNECT twin.test:{V['tls']} HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n"),
         'socks, other name': lambda: socks5('good.test', V['tls'], records(hello('twin.test'))),
@@ -96,8 +96,6 @@ def test_hidden_names_have_a_clear_answer(box: Box, world: World) -> None:
         'hidden': lambda: at_good(records(hello('good.test',
             (0xfe0d, b'\\0\\0\\x01\\0\\x01\\x07\\0\\x20' + os.urandom(32)
                      + b'\\0\\x40' + os.urandom(64))))),
-        'older': lambda: at_good(records(hello('good.test',
-            (0xffce, os.urandom(80))))),
         }""",
         **_ports(world),
     )
@@ -134,14 +132,14 @@ REQUESTS = """{
     'version 2': lambda: ask('PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'),
     'upgrade to 2': lambda: ask(get('other.test', '/api/h2c', close=False, headers=
         'Connection: Upgrade, HTTP2-Settings\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABk\\r\\n')),
-    'version 0.9': lambda: ask('GET /private\\r\\n'),
+    'version 0.9': lambda: ask('GET /private\\r\\n\\r\\n'),
 }"""
 ASK = "def ask(data): return tls('other.test', V['tls'], 'other.test', data)\n"
 
 
 def _ask(box: Box, world: World, cases: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = box.probe(
-        ASK + f"answer(cases=side_by_side({cases}))", **_ports(world)
+        ASK + f"answer(cases=side_by_side({cases}))", limit=5, **_ports(world)
     )["cases"]
     return found
 
@@ -149,7 +147,7 @@ def _ask(box: Box, world: World, cases: str) -> dict[str, dict[str, Any]]:
 def test_every_request_inside_an_intercepted_connection_is_judged(box: Box, world: World) -> None:
     requests = world.tls.since()
     found = _ask(box, world, REQUESTS)
-    slow = {k: v for k, v in found.items() if v["end"] in ("timeout", "hang")}
+    slow = {k: v for k, v in found.items() if v["end"] in ("timeout", "hang") and not v["got"]}
     assert not slow
     got = [(request.method, request.headers.get("host"), request.target) for request in requests()]
     allowed = [each for each in got if each[2] in ("/api/first", "/api/one", "/api/h2c")]

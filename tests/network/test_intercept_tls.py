@@ -17,7 +17,7 @@ from agentkernel.network.intercept.authority import authority_pem, open_authorit
 from agentkernel.network.intercept.leaves import Leaves, keep_authority_in
 from agentkernel.network.policy.model import Operator, Rule
 
-from .interception import HOST, OK, Certificates, Sandbox, Server, To, allowing, guest, says
+from .interception import HOST, OK, Certificates, Heard, Sandbox, Server, To, allowing, guest, says
 
 GET = b"GET /path HTTP/1.1\r\nHost: api.example.org\r\n\r\n"
 
@@ -110,8 +110,8 @@ async def test_a_server_of_an_authority_that_only_the_test_knows_is_not_trusted_
 
 
 async def test_a_server_without_tls_is_a_fault(trusting: ssl.SSLContext, sandbox: Sandbox) -> None:
-    async def speaks_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
+    async def speaks_plainly(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.read(1)
         writer.write(OK)
         await writer.drain()
 

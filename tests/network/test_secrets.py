@@ -65,7 +65,9 @@ def keyed(daemon: WorldDaemon, world: World, value: str) -> Iterator[Box]:
         for name in ("secret.test", "expired.test", "selfsigned.test", "wrong.test")
     )
     caps = {"connections": 2000, "connections_per_second": 5000}
-    box = daemon.box(network={"rules": rules, "caps": caps}, secrets=[f"{NAME}@{hosts}"])
+    box = daemon.box(
+        network={"presets": [], "rules": rules, "caps": caps}, secrets=[f"{NAME}@{hosts}"]
+    )
     yield box
     box.remove()
 
@@ -288,6 +290,7 @@ def test_it_is_found_nowhere_on_the_inside_and_nowhere_on_disk(
     )
     assert status == 201, job
     frames = daemon.stream(f"/v1/jobs/{job['id']}/attach")
+    frames.event("started")
     frames.send(values({"tls": world.tls.port, "how": list(REFLECTIONS)}).encode())
     frames.control(eof=True)
     frames.until(b"ready")
@@ -329,7 +332,7 @@ def test_it_is_found_nowhere_on_the_inside_and_nowhere_on_disk(
 def _first_process(daemon: WorldDaemon, box: Box) -> int:
     """PID 1 of a sandbox, as the host numbers it."""
     text = (daemon.state_dir / "sandboxes" / box.id / "process").read_text()
-    return int(text.split()[0])
+    return int(text.split()[1])
 
 
 def test_the_scanner_finds_what_is_planted(tmp_path: Path, value: str, scanner: Scanner) -> None:
@@ -362,7 +365,8 @@ def test_rotation_is_at_once(daemon: WorldDaemon, world: World) -> None:
     _set(daemon, "TURNING_KEY", first)
     rules = [{"host": "secret.test", "ports": [world.tls.port]}]
     box = daemon.box(
-        network={"rules": rules}, secrets=[f"TURNING_KEY@secret.test:{world.tls.port}"]
+        network={"presets": [], "rules": rules},
+        secrets=[f"TURNING_KEY@secret.test:{world.tls.port}"],
     )
     ask = """answer(**tls('secret.test', V['tls'], 'secret.test', get('secret.test', '/turn',
         headers='Authorization: Bearer ' + os.environ['TURNING_KEY'] + '\\r\\n'), verify=True))"""
@@ -384,8 +388,8 @@ def test_the_first_secret_switches_interception_on(
     variable serves two hosts."""
     rules = [{"host": host, "ports": [world.tls.port]} for host in ("secret.test", "good.test")]
     hosts = f"secret.test:{world.tls.port},good.test:{world.tls.port}"
-    spliced = daemon.box(network={"rules": rules})
-    bound = daemon.box(network={"rules": rules}, secrets=[f"{NAME}@{hosts}"])
+    spliced = daemon.box(network={"presets": [], "rules": rules})
+    bound = daemon.box(network={"presets": [], "rules": rules}, secrets=[f"{NAME}@{hosts}"])
     ask = """answer(**{h: tls(h, V['tls'], h, get(h, '/two', headers='Authorization: Bearer '
         + os.environ.get('WORLD_KEY', 'none') + '\\r\\n'))['got'][:12] for h in V['hosts']})"""
     try:

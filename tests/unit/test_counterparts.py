@@ -11,7 +11,17 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, network, sandbox, tokens
+from agentkernel.client._async import (
+    commands,
+    files,
+    host,
+    jobs,
+    network,
+    ports,
+    sandbox,
+    secrets,
+    tokens,
+)
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -19,9 +29,11 @@ CLASSES = {
     "files": files.AsyncFiles,
     "jobs": jobs.AsyncJobs,
     "Job": jobs.AsyncJob,
+    "ports": ports.AsyncPorts,
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "network": network.AsyncNetwork,
+    "secrets": secrets.AsyncSecrets,
     "tokens": tokens.AsyncTokens,
 }
 
@@ -37,6 +49,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getOpenApi": ("Host.openapi", No("for programs; docs/reference/openapi.json has the same")),
     "getDocs": (No("a page for people"), No("a page for people with a browser")),
     "getMetrics": ("Host.metrics", No("for Prometheus; curl shows it")),
+    "listSecrets": ("secrets.list", "secret list"),
+    "setSecret": ("secrets.set, secrets.rotate", "secret set, secret rotate"),
+    "removeSecret": ("secrets.remove", "secret remove"),
     "createToken": ("tokens.create", "token create"),
     "listTokens": ("tokens.list", "token list"),
     "revokeToken": ("tokens.revoke", "token revoke"),
@@ -54,6 +69,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "stopSandbox": ("Sandbox.stop", "sandbox stop"),
     "extendSandbox": ("Sandbox.extend", "sandbox extend"),
     "probeSandbox": ("Sandbox.probe", "doctor"),
+    "listPorts": ("ports.list, Sandbox.preview_url", "port list"),
+    "publishPort": ("ports.publish", "port publish"),
+    "unpublishPort": ("ports.unpublish", "port unpublish"),
     "execInSandbox": ("Sandbox.exec", No("exec goes over the stream, which has signals and stdin")),
     "streamExecInSandbox": ("Sandbox.stream", "exec"),
     "run": ("Sandbox.run", No("run goes over the stream, which has signals and stdin")),
@@ -166,7 +184,17 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
-    from agentkernel.client._sync import commands, files, host, jobs, network, sandbox, tokens
+    from agentkernel.client._sync import (
+        commands,
+        files,
+        host,
+        jobs,
+        network,
+        ports,
+        sandbox,
+        secrets,
+        tokens,
+    )
 
     assert _sync.__doc__
     twins = {
@@ -174,9 +202,11 @@ def test_both_sdks_have_the_same_methods() -> None:
         "files": files.Files,
         "jobs": jobs.Jobs,
         "Job": jobs.Job,
+        "ports": ports.Ports,
         "stream": commands.CommandStream,
         "Host": host.Host,
         "network": network.Network,
+        "secrets": secrets.Secrets,
         "tokens": tokens.Tokens,
     }
     for shown, kind in CLASSES.items():

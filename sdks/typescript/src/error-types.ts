@@ -58,7 +58,7 @@ export class SandboxUnavailableError extends AgentKernelError {
 }
 
 export class GuestPortError extends AgentKernelError {
-  static override readonly code: string = "port_refused";
+  static override readonly code: string = "port_failed";
   static override readonly retryable: boolean = true;
 }
 
@@ -181,7 +181,7 @@ export const ERROR_TYPES = {
   rate_limited: RateLimitedError,
   resource_exhausted: ResourceExhaustedError,
   sandbox_unavailable: SandboxUnavailableError,
-  port_refused: GuestPortError,
+  port_failed: GuestPortError,
   file_error: GuestFileError,
   state_unavailable: StateError,
   daemon_unavailable: DaemonError,

@@ -20,6 +20,7 @@ import { NotFoundError } from "./error-types.ts";
 import { Files } from "./files.ts";
 import { Jobs } from "./jobs.ts";
 import { Network } from "./network.ts";
+import { Ports } from "./ports.ts";
 import {
   type CommandResult,
   type Event,
@@ -88,6 +89,7 @@ export class Sandbox implements AsyncDisposable {
   readonly kept: boolean;
   readonly files: Files;
   readonly jobs: Jobs;
+  readonly ports: Ports;
   readonly network: Network;
   readonly #client: Client;
   readonly #path: string;
@@ -97,6 +99,7 @@ export class Sandbox implements AsyncDisposable {
     this.kept = kept;
     this.files = new Files(client, info.id);
     this.jobs = new Jobs(client, info.id);
+    this.ports = new Ports(client, info.id);
     this.network = new Network(client, info.id);
     this.#client = client;
     this.#path = `/v1/sandboxes/${segment(info.id)}`;
@@ -209,6 +212,26 @@ export class Sandbox implements AsyncDisposable {
     const { signal } = options;
     const answer = objectOf(await this.#client.call("GET", `${this.#path}/usage`, { signal }));
     return (answer["usage"] ?? null) as Schemas["SandboxUsage"] | null;
+  }
+
+  /**
+   * The address of a published port's preview for a browser, with its token. Throws NotFoundError
+   * if it is not published, or the daemon listens on no network.
+   */
+  async previewUrl(port: number, options: CallOptions = {}): Promise<string> {
+    const found = (await this.ports.list(options)).find((entry) => entry.port === port);
+    if (found === undefined) {
+      throw new NotFoundError(`port ${port} is not published`, {
+        hint: "publish it: ports.publish",
+      });
+    }
+    if (found.preview_url === null) {
+      throw new NotFoundError(
+        "the daemon listens on no network, where a browser could find previews",
+        { hint: "agentkernel config set daemon.listen 127.0.0.1:8700, then daemon restart" },
+      );
+    }
+    return found.preview_url;
   }
 
   /** What happened to it, from its beginning; with `follow` also what happens. */

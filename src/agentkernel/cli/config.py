@@ -12,7 +12,7 @@ from agentkernel.cli.tables import show as show_table
 from agentkernel.cli.values import printable
 from agentkernel.config.finding import user_file
 from agentkernel.config.resolving import Setting, resolve
-from agentkernel.config.schema import KEYS, HostVariable
+from agentkernel.config.schema import KEYS, HostVariable, is_operators
 from agentkernel.config.widening import show, widenings
 from agentkernel.errors import InvalidInputError
 
@@ -32,7 +32,8 @@ def _read(options: argparse.Namespace) -> tuple[ConfigFile | None, ConfigFile | 
 
 
 def _settings(own: ConfigFile | None, user: ConfigFile | None) -> dict[str, Setting]:
-    """Every key, the daemon's included; variables and labels below their sections' names."""
+    """Every key, those of all sandboxes included; variables and labels below their sections'
+    names."""
     resolved = resolve({}, own, user)
     settings = dict(resolved.settings)
     settings |= {f"env.{name}": setting for name, setting in resolved.env.items()}
@@ -46,10 +47,14 @@ def _daemon(user: ConfigFile | None) -> dict[str, Setting]:
     found = {
         "daemon.max_sandboxes": Setting(Admission.max_sandboxes, "default"),
         "daemon.memory_floor": Setting(Admission.memory_floor_bytes, "default"),
+        "network.upstream_proxy": Setting("auto", "default"),
     }
-    for name in found:
-        if user is not None and name in user.values:
-            found[name] = Setting(user.values[name], "user", user.lines.get(name))
+    if user is not None:
+        found |= {
+            name: Setting(value, "user", user.lines.get(name))
+            for name, value in user.values.items()
+            if is_operators(name)
+        }
     return found
 
 

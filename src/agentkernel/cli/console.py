@@ -16,7 +16,7 @@ import stat
 import time
 from collections.abc import Iterator
 
-from agentkernel.cli.notices import tell_once
+from agentkernel.cli.notices import published_words, tell_once
 from agentkernel.cli.outcome import BROKEN_PIPE, Ended, say
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
@@ -173,6 +173,8 @@ class Console:
                 say(f"{name} is cut off after {body['offset']} bytes (--output)")
             case "progress" if not self._quiet:
                 say(f"{printable(str(body.get('text')))} …")
+            case "published" if not self._quiet:
+                say(published_words(body))
             case "notice" if not self._quiet:
                 tell_once(self._state_dir, [str(body.get("text"))], "agentkernel info")
 

@@ -36,6 +36,7 @@ def spec_fields(
         "unlimited_disk": unlimited or None,
         "nofile": options.nofile,
         "best_effort": options.best_effort,
+        "ports": list(options.publish) if getattr(options, "publish", None) else None,
         "network": _network(options),
         "secrets": options.secret,
         # What only files can say; see `project.apply`.

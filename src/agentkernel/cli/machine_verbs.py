@@ -6,7 +6,14 @@ import argparse
 from typing import Any
 
 from agentkernel.cli.addresses import address, host_name, origin, real_path
-from agentkernel.cli.values import count, duration, environment_entry, label_entry, moment
+from agentkernel.cli.values import (
+    count,
+    duration,
+    environment_entry,
+    label_entry,
+    moment,
+    port_entry,
+)
 from agentkernel.cli.verbs import (
     _group,
     _verb,
@@ -74,6 +81,25 @@ def add_token(commands: Any) -> None:
     revoke.add_argument("tokens", metavar="TOKEN", nargs="+", help="by name or id")
 
 
+def add_port(commands: Any) -> None:
+    verbs = _group(commands, "port", "ports of sandboxes on this machine, and their previews")
+    publish = _verb(verbs, "publish", "open a port of a sandbox; where it is is printed")
+    publish.add_argument(
+        "--public", action="store_true", help="its preview asks for no token: for everybody"
+    )
+    publish.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+    publish.add_argument(
+        "ports", metavar="[[ADDRESS:]HOST_PORT:]PORT", nargs="+", type=port_entry,
+        help="such as 8000, 8080:8000, 0:8000 (a port that is free), 127.0.0.1:8080:8000; "
+        "preview:8000: as a preview alone",
+    )  # fmt: skip
+    unpublish = _verb(verbs, "unpublish", "close ports of a sandbox and what is connected to them")
+    unpublish.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+    unpublish.add_argument("ports", metavar="PORT", nargs="+", type=count, help="the number inside")
+    listing = _verb(verbs, "list", "list the published ports of a sandbox, and where they are")
+    listing.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+
+
 def add_network(commands: Any) -> None:
     verbs = _group(commands, "network", "what a sandbox may reach, why, and what it did")
     named = {
@@ -101,6 +127,17 @@ def add_network(commands: Any) -> None:
         )  # fmt: skip
         named[name].add_argument("--phase", metavar="PHASE", help="(default: the one that holds)")
     named["phase"].add_argument("phase", metavar="PHASE")
+
+
+def add_secret(commands: Any) -> None:
+    verbs = _group(commands, "secret", "values that sandboxes use without knowing them")
+    change = _verb(verbs, "set", "set a secret; its value is read from stdin, or asked for")
+    change.add_argument("name", metavar="NAME", help="such as GITHUB_TOKEN")
+    rotate = _verb(verbs, "rotate", "give a secret another value, which sandboxes use at once")
+    rotate.add_argument("name", metavar="NAME", help="one that is there")
+    _verb(verbs, "list", "list secrets and the sandboxes they are bound to; no values")
+    remove = _verb(verbs, "remove", "remove secrets, also such that are bound")
+    remove.add_argument("secrets", metavar="NAME", nargs="+", help="by name")
 
 
 def add_config(commands: Any) -> None:

@@ -47,6 +47,7 @@ def _add_run(commands: Any) -> None:
         "agentkernel.toml and your config.toml say holds where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
+    verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(
         "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
@@ -104,8 +105,10 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
+    "port": (_later("add_port"), "ports", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
     "mcp": (_later("add_mcp"), "mcp", "main"),
+    "secret": (_later("add_secret"), "secrets", "main"),
     "token": (_later("add_token"), "tokens", "main"),
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),

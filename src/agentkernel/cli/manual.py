@@ -48,6 +48,7 @@ agentkernel run -- python3 -c 'print(6*7)'
 agentkernel run --timeout 5 --memory 512M --pids 64 -- ./untrusted
 agentkernel run --profile restrictive --json -- python3 -c 'print(1)'
 agentkernel run -e LANG -e MODE=test -- env
+agentkernel run -p 8000 -- python3 -m http.server 8000
 agentkernel run -c none -- make""",
     "exec": """\
 agentkernel exec work -- ls /root
@@ -112,6 +113,15 @@ agentkernel setup --check native""",
 agentkernel serve
 agentkernel serve --listen 127.0.0.1:8700
 agentkernel serve --listen 0.0.0.0:8700 --tls-cert cert.pem --allow-host ak.example.org""",
+    "secret": """\
+agentkernel secret set GITHUB_TOKEN
+agentkernel secret list""",
+    "secret set": """\
+agentkernel secret set ANTHROPIC_API_KEY
+agentkernel secret set --json NPM_TOKEN""",
+    "secret rotate": "agentkernel secret rotate ANTHROPIC_API_KEY",
+    "secret list": "agentkernel secret list --json",
+    "secret remove": "agentkernel secret remove NPM_TOKEN",
     "token": """\
 agentkernel token create ci
 agentkernel token list""",
@@ -120,6 +130,15 @@ agentkernel token create ci --expires 30d
 agentkernel token create viewer --scope read --json""",
     "token list": "agentkernel token list --all",
     "token revoke": "agentkernel token revoke ci",
+    "port": """\
+agentkernel port publish work 8000
+agentkernel port list work""",
+    "port publish": """\
+agentkernel port publish work 8000 0:5432
+agentkernel port publish work 127.0.0.1:8080:8000
+agentkernel port publish --public work preview:3000""",
+    "port unpublish": "agentkernel port unpublish work 8000",
+    "port list": "agentkernel port list --json work",
     "daemon": "agentkernel daemon status",
     "daemon status": "agentkernel daemon status --json",
     "daemon stop": "agentkernel daemon stop",
@@ -168,6 +187,7 @@ agentkernel completion bash
 _EXITS: dict[str, str] = {
     **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
+    **dict.fromkeys(("port publish", "port unpublish"), _MANY),
     "network why": f"{_ONE}it would be denied\n{_PLAIN}",
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",

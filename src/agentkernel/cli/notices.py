@@ -12,6 +12,7 @@ from agentkernel.client._sync.transport import Transport
 TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 
 def tell_version(transport: Transport) -> None:
@@ -22,6 +23,13 @@ def tell_version(transport: Transport) -> None:
             f"the daemon is version {version}, this is {__version__}",
             "`agentkernel daemon restart` loses nothing: sandboxes and jobs go on",
         )
+
+
+def published_words(body: dict[str, Any]) -> str:
+    """Where a port of a sandbox is."""
+    address = str(body.get("address"))
+    where = f"[{address}]" if ":" in address else address
+    return printable(f"port {body.get('port')} is on {where}:{body.get('host_port')}")
 
 
 def tell_once(state_dir: str, sentences: Iterable[str], verb: str) -> None:

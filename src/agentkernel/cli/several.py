@@ -11,16 +11,22 @@ from agentkernel.errors import AgentKernelError
 
 
 def for_each(
-    names: Sequence[str], act: Callable[[str], dict[str, Any]], *, as_json: bool, what: str
+    names: Sequence[str],
+    act: Callable[[str], dict[str, Any]],
+    *,
+    as_json: bool,
+    what: str,
+    told: bool = False,
 ) -> int:
-    """The exit status. `what`: how JSON calls those that it was done to."""
+    """The exit status. `what`: how JSON calls those that it was done to. `told`: `act` says itself
+    what was done."""
     from agentkernel.cli.main import report
 
     done, failed = [], []
     for name in names:
         try:
             done.append(act(name))
-            if not as_json:
+            if not as_json and not told:
                 print(name)
         except AgentKernelError as error:
             failed.append({"name": name, "error": error.to_dict()})

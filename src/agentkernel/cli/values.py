@@ -62,6 +62,16 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port_entry(text: str) -> str:
+    """`8000`, `8080:8000`, `127.0.0.1:8080:8000`, `preview:8000`; the daemon knows it better."""
+    if not text or not text.rpartition(":")[2].isdigit() or any(map(str.isspace, text)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port; write PORT, HOST_PORT:PORT, ADDRESS:HOST_PORT:PORT or "
+            "preview:PORT"
+        )
+    return text
+
+
 def environment_entry(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name:

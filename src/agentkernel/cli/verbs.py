@@ -10,6 +10,7 @@ from agentkernel.cli.values import (
     environment_entry,
     label_entry,
     names,
+    port_entry,
     size_or_unlimited,
     size_value,
 )
@@ -69,6 +70,7 @@ def add_sandbox(commands: Any) -> None:
     create = _verb(verbs, "create", "make a sandbox and start it; its name or id is printed")
     create.add_argument("name", metavar="NAME", nargs="?", help="how to call it (default: its id)")
     add_sandbox_options(create)
+    add_publish_option(create)
     default = "(default: stop; remove if it is ephemeral)"
     life = add_life_options(create, on_ttl=default, on_idle=default)
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
@@ -248,6 +250,14 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         help="let the sandbox make user namespaces (weaker)",
     )  # fmt: skip
     add_config_option(parser)
+
+
+def add_publish_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-p", "--publish", action="append", type=port_entry, metavar="[[ADDRESS:]HOST_PORT:]PORT",
+        help="open a port of the sandbox on 127.0.0.1, or ADDRESS, of the daemon's machine; "
+        "HOST_PORT 0: one that is free; preview:PORT: as a preview alone",
+    )  # fmt: skip
 
 
 def add_network_options(group: Any) -> None:

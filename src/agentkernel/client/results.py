@@ -189,6 +189,65 @@ class TokenInfo(NamedTuple):
             )
 
 
+class SecretInfo(NamedTuple):
+    """A secret, without its value. `kept`: "keyring" or "file". `sandboxes`: those it is bound
+    to."""
+
+    name: str
+    created_at: float
+    rotated_at: float | None
+    kept: str
+    sandboxes: list[str]
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> SecretInfo:
+        with _understood():
+            return cls(
+                name=str(body["name"]),
+                created_at=float(body["created_at"]),
+                rotated_at=_moment(body, "rotated_at"),
+                kept=str(body["kept"]),
+                sandboxes=[str(name) for name in body["sandboxes"]],
+                raw=dict(body),
+            )
+
+
+class PortInfo(NamedTuple):
+    """A published port. `address` and `host_port`: where it is on the daemon's machine; None: as a
+    preview alone. `error` says why it is not open. `token` and `preview_url` are there as far as
+    the caller may know them and the daemon listens on a network."""
+
+    port: int
+    address: str | None
+    host_port: int | None
+    public: bool
+    open: bool
+    error: str | None
+    preview_host: str
+    preview_path: str
+    preview_url: str | None
+    token: str | None
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> PortInfo:
+        with _understood():
+            return cls(
+                port=int(body["port"]),
+                address=_of_kind(body, "address", str),
+                host_port=_of_kind(body, "host_port", int),
+                public=bool(body["public"]),
+                open=bool(body["open"]),
+                error=_of_kind(body, "error", str),
+                preview_host=str(body["preview_host"]),
+                preview_path=str(body["preview_path"]),
+                preview_url=_of_kind(body, "preview_url", str),
+                token=_of_kind(body, "token", str),
+                raw=dict(body),
+            )
+
+
 def _moment(body: Mapping[str, Any], key: str) -> float | None:
     value = body.get(key)
     return None if value is None else float(value)

@@ -46,11 +46,26 @@ def check_host(value: Any) -> str:
     return text
 
 
+def check_domain(value: Any) -> str:
+    """A name below which others are made."""
+    if not isinstance(value, str) or not _NAME.match(value.lower()) or is_address(value):
+        raise ValueError
+    return value.lower()
+
+
 def check_origin(value: Any) -> str:
     """A web page's origin: scheme, host and port, nothing behind them."""
     if not isinstance(value, str) or not _ORIGIN.match(value.lower()):
         raise ValueError
     return value.lower()
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(address: str) -> bool:

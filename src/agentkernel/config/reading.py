@@ -203,7 +203,9 @@ def _lines(text: str) -> dict[str, int]:
         words = line.strip()
         if words.startswith("[") and "]" in words and not words.startswith("[["):
             section = words[1 : words.index("]")].strip().strip("\"'")
-            found.setdefault(section, number)
+            parts = section.split(".")
+            for count in range(1, len(parts) + 1):
+                found.setdefault(".".join(parts[:count]), number)
         elif "=" in words and not words.startswith("#"):
             name = words.partition("=")[0].strip().strip("\"'")
             found.setdefault(f"{section}.{name}" if section else name, number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentkernel.config.reading import ConfigFile
-from agentkernel.config.schema import KEYS, UNLIMITED, HostVariable
+from agentkernel.config.schema import KEYS, UNLIMITED, HostVariable, is_operators
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.security.profiles import DEFAULT_PROFILE, Limits, security_profile
 
@@ -23,6 +23,24 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.nested_userns": False,
     "sandbox.on_ttl": "stop",
     "sandbox.on_idle": "stop",
+    "network.allow": (),
+    "network.deny": (),
+    "network.phases": {},
+    "network.secrets": (),
+    "network.ports": (),
+    # As `network.policy.model.Caps` has them.
+    "network.max_connections": 256,
+    "network.max_connections_per_second": 200,
+    "network.max_names": 8192,
+}
+_CAPS: Mapping[str, str] = {
+    "network.max_connections": "connections",
+    "network.max_connections_per_second": "connections_per_second",
+    "network.max_names": "names",
+    "network.max_upload": "upload_bytes",
+    "network.max_download": "download_bytes",
+    "network.max_upload_rate": "upload_rate",
+    "network.max_download_rate": "download_rate",
 }
 
 
@@ -67,7 +85,7 @@ def resolve(
     settings: dict[str, Setting] = {}
     files = [file for file in (project, user) if file is not None]
     for name in KEYS:
-        if name.startswith("daemon."):
+        if is_operators(name):
             continue
         if name in flags:
             settings[name] = Setting(flags[name], "flag")
@@ -81,10 +99,11 @@ def resolve(
                 break
     for name, default in _DEFAULTS.items():
         settings.setdefault(name, Setting(default, "default"))
-    limits = security_profile(settings["sandbox.profile"].value).limits
+    profile = security_profile(settings["sandbox.profile"].value)
+    settings.setdefault("network.presets", Setting(profile.network, "profile"))
     for name in KEYS:
-        if not name.startswith("daemon."):
-            settings.setdefault(name, _of_profile(name, limits, settings))
+        if not is_operators(name):
+            settings.setdefault(name, _of_profile(name, profile.limits, settings))
     return Resolved(
         settings={name: settings[name] for name in KEYS if name in settings},
         env=_merged("env", files, flag_env or {}),
@@ -118,6 +137,30 @@ def _merged(section: str, files: list[ConfigFile], flags: Mapping[str, str]) -> 
             line = file.lines.get(f"{section}.{name}")
             found.setdefault(name, Setting(value, file.kind, line))
     return found
+
+
+def network_body(resolved: Resolved) -> dict[str, Any] | None:
+    """What is asked for of the network, as the API takes it; None: nobody says anything."""
+    given = {
+        name: setting.value
+        for name, setting in resolved.settings.items()
+        if name.startswith("network.") and setting.origin in ("flag", "project", "user")
+    }
+    body: dict[str, Any] = {
+        key: list(given[f"network.{key}"])
+        for key in ("presets", "allow", "deny")
+        if f"network.{key}" in given
+    }
+    if "network.phase" in given:
+        body["phase"] = given["network.phase"]
+    if "network.phases" in given:
+        body["phases"] = {
+            name: {key: list(entries) for key, entries in phase.items()}
+            for name, phase in given["network.phases"].items()
+        }
+    if caps := {field: given[name] for name, field in _CAPS.items() if name in given}:
+        body["caps"] = caps
+    return body or None
 
 
 def image_of(file: ConfigFile) -> str:

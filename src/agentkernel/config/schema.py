@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config.addresses import check_address, check_host, check_origin
+from agentkernel.config import networks
+from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name
 from agentkernel.quantities import parse_duration, parse_size
@@ -162,6 +163,9 @@ def check_variable(value: Any) -> str | HostVariable:
 
 
 _TIME = 'a time such as "90s" or "5m"'
+_SIZE = 'a size such as "100M"'
+_COUNT = "a whole number from 1 to 65536"
+_PHASE = "a name of lower-case letters, digits and -"
 _AT_END = '"stop" or "remove"'
 _PROJECT: frozenset[FileKind] = frozenset({"project"})
 _USER: frozenset[FileKind] = frozenset({"user"})
@@ -192,6 +196,39 @@ KEYS: Mapping[str, Key] = {
         Key("limits.timeout", _duration, _TIME, "how long a command may run, unless it says"),
         Key("limits.output", _size(0, _MOST_OUTPUT), "a size up to 64M",
             "kept of each of a command's streams, where a result holds them"),
+        Key("network.presets", networks.check_presets, 'names such as ["registries", "claude"]',
+            "lists of hosts it may reach"),
+        Key("network.allow", networks.check_targets, 'such as ["api.example.org", "*.a.org:443"]',
+            "hosts it may reach besides"),
+        Key("network.deny", networks.check_targets, 'such as ["gist.github.com"]',
+            "hosts it may not reach, whatever else is said"),
+        Key("network.phase", networks.check_phase, _PHASE, "the phase it begins with"),
+        Key("network.phases", networks.check_phases,
+            "sections [network.phases.NAME] with presets, allow and deny", "what phases may reach"),
+        Key("network.secrets", networks.check_secrets, 'such as ["TOKEN@api.example.org"]',
+            "secrets it may use and not know"),
+        Key("network.ports", networks.check_ports, 'such as [8000, "127.0.0.1:8080:80"]',
+            "its ports that this machine has, too"),
+        Key("network.max_connections", _whole(1, 65536), _COUNT, "most connections at once"),
+        Key("network.max_connections_per_second", _whole(1, 65536), _COUNT,
+            "most new connections a second"),
+        Key("network.max_names", _whole(1, 65536), _COUNT, "most names it may ever ask for"),
+        Key("network.max_upload", _size(0), _SIZE, "most bytes out, over its life"),
+        Key("network.max_download", _size(0), _SIZE, "most bytes in, over its life"),
+        Key("network.max_upload_rate", _size(1), _SIZE, "most bytes out a second"),
+        Key("network.max_download_rate", _size(1), _SIZE, "most bytes in a second"),
+        Key("network.floor", networks.check_targets, 'such as ["registries", "*.example.org"]',
+            "what no sandbox gets beyond", _USER),
+        Key("network.hosts", networks.check_hosts, 'a section of NAME = "ADDRESS"',
+            "addresses of names, taken as they are", _USER),
+        Key("network.resolver", networks.check_resolver, 'such as "192.0.2.53" or "192.0.2.53:53"',
+            "the name server to ask, instead of the system's", _USER),
+        Key("network.upstream_ca", _path, "an absolute path",
+            "certificates to trust besides the system's, PEM", _USER),
+        Key("network.upstream_proxy", networks.check_proxy, '"auto", "none" or "http://HOST:PORT"',
+            "the proxy that leads out of this machine", _USER),
+        Key("network.patterns", networks.check_patterns, "regular expressions",
+            "what no request may hold", _USER),
         Key("daemon.max_sandboxes", _whole(1), "a whole number, 1 or more",
             "most sandboxes at once", _USER),
         Key("daemon.memory_floor", _size(0), 'a size such as "256M"',
@@ -206,6 +243,8 @@ KEYS: Mapping[str, Key] = {
             "web pages that may ask", _USER),
         Key("daemon.insecure_http", _flag, "true or false",
             "listen beyond this machine without TLS", _USER),
+        Key("daemon.preview_domain", check_domain, 'a name such as "preview.example.org"',
+            "below which previews have their names (default: localhost)", _USER),
     )
 }  # fmt: skip
 
@@ -216,7 +255,13 @@ TABLES: Mapping[str, tuple[Check, str]] = {
 }
 SECTIONS = (*dict.fromkeys(name.partition(".")[0] for name in KEYS), *TABLES)
 # Not accepted before they do something: a file that relies on them must not seem to work.
-LATER = ("network", "workspace", "secrets", "agents", "volumes", "ports")
+LATER = ("workspace", "agents", "volumes")
+
+
+def is_operators(name: str) -> bool:
+    """Whether a key is about all sandboxes: it stands in the user's file alone, and no sandbox has
+    a value of its own."""
+    return KEYS[name].files == _USER
 
 
 def check_table_key(section: str, name: str) -> None:

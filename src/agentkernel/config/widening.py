@@ -57,7 +57,11 @@ def widenings(
         now, before = with_it.settings[name], without.settings[name]
         if now.origin != "project" or now.value == before.value:
             continue
-        why = _image_widens(now, before, project) if name == "sandbox.image" else None
+        why = None
+        if name == "sandbox.image":
+            why = _image_widens(now, before, project)
+        elif name == "network.phase":
+            why = _phase_widens(with_it, without)
         if why or judge(now.value, before.value):
             found.append(
                 Widening(name, now.line, show(name, now.value), show(name, before.value),
@@ -85,6 +89,43 @@ def _image_widens(now: Setting, before: Setting, project: ConfigFile) -> str | N
     if top == home or is_below(home, top):
         return "the file stands in or above your home, so nothing in there is the project's"
     return None if is_below(now.value, top) else f"it is not below {top}"
+
+
+def _phase_widens(with_it: Resolved, without: Resolved) -> str | None:
+    """Only the phases' own lists say which of them is the wider one."""
+    if _lists_widen(_first_phase(with_it), _first_phase(without)):
+        return "it begins with more"
+    return None
+
+
+def _first_phase(resolved: Resolved) -> Mapping[str, Any]:
+    name = resolved.value("network.phase")
+    phases = resolved.value("network.phases")
+    if name is None or (name == "default" and name not in phases):
+        return {key: resolved.value(f"network.{key}") for key in ("presets", "allow", "deny")}
+    found: Mapping[str, Any] = phases.get(name, {})
+    return found
+
+
+def _lists_widen(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    return (
+        _presets_more(now.get("presets", ()), before.get("presets", ()))
+        or _names_more(now.get("allow", ()), before.get("allow", ()))
+        or _names_more(before.get("deny", ()), now.get("deny", ()))
+    )
+
+
+def _names_more(now: Any, before: Any) -> bool:
+    return bool(set(now) - set(before))
+
+
+def _presets_more(now: Any, before: Any) -> bool:
+    return _names_more(now, (*before, "none"))
+
+
+def _phases_widen(now: Any, before: Any) -> bool:
+    """A phase that is not there has no network."""
+    return any(_lists_widen(phase, before.get(name, {})) for name, phase in now.items())
 
 
 def _more(now: Any, before: Any) -> bool:
@@ -119,8 +160,28 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "limits.nofile": _more,
     "limits.timeout": _more,
     "limits.output": _more,
+    "network.presets": _presets_more,
+    "network.allow": _names_more,
+    "network.deny": lambda now, before: _names_more(before, now),
+    "network.phase": _never,  # see _phase_widens
+    "network.phases": _phases_widen,
+    "network.secrets": _names_more,
+    "network.ports": _names_more,
+    "network.max_connections": _more,
+    "network.max_connections_per_second": _more,
+    "network.max_names": _more,
+    "network.max_upload": _more,
+    "network.max_download": _more,
+    "network.max_upload_rate": _more,
+    "network.max_download_rate": _more,
 }
 _WHY = {
+    "network.presets": "it reaches more",
+    "network.allow": "it reaches more",
+    "network.deny": "it denies less",
+    "network.phases": "they reach more",
+    "network.secrets": "it uses your secrets",
+    "network.ports": "it opens ports of this machine",
     "sandbox.backend": "another isolation",
     "sandbox.profile": "weaker",
     "sandbox.user": "root has capabilities",
@@ -132,14 +193,19 @@ _WHY = {
     "sandbox.idle_timeout": "longer",
     "limits.timeout": "longer",
 }
-_SIZES = ("limits.memory", "limits.disk", "limits.output", "daemon.memory_floor")
+_SIZES = (
+    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "network.max_upload",
+    "network.max_download", "network.max_upload_rate", "network.max_download_rate",
+)  # fmt: skip
 _TIMES = ("sandbox.ttl", "sandbox.idle_timeout", "limits.timeout")
 
 
 def show(name: str, value: Any) -> str:
     """A value as a file could hold it."""
     if value is None:
-        return "-" if name == "sandbox.name" else "unbounded"
+        return "-" if name in ("sandbox.name", "network.phase") else "unbounded"
+    if isinstance(value, tuple | dict):
+        return ", ".join(value) or "none"
     if isinstance(value, bool):
         return str(value).lower()
     if name in _SIZES and isinstance(value, int):

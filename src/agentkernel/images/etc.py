@@ -42,6 +42,9 @@ ALLOWED = (
     "etc/pki/tls/ct_log_list.cnf",
     "etc/pki/tls/openssl.d",
     "var/lib/ca-certificates",
+    "etc/apt/keyrings",
+    "etc/apt/preferences.d",
+    "etc/apt/trusted.gpg.d",
     # which system this is
     "etc/os-release",
     "etc/lsb-release",

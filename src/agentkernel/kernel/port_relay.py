@@ -11,7 +11,7 @@ import contextlib
 import select
 import socket
 import struct
-from typing import Final
+from typing import Any, Final
 
 from agentkernel.guest.tcp import GuestConnection
 
@@ -40,9 +40,17 @@ async def relay(
             if task.done():
                 task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await ended(*tasks)
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    """Returns when none of them goes on; what they raised is nobody's any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
 
 
 async def _to_guest(reader: asyncio.StreamReader, inside: GuestConnection) -> None:
@@ -84,6 +92,6 @@ def reset(writer: asyncio.StreamWriter) -> None:
     """Ends it as a refused connection ends: the client learns that this was no orderly end."""
     connection = writer.get_extra_info("socket")
     if connection is not None and connection.family != socket.AF_UNIX:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # it is closed already
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

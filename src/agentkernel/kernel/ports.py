@@ -113,6 +113,7 @@ class Ports:
         self._find = find
         self.trail = trail
         self._open: dict[str, _Open] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- asked for ------------------------------------------------------------------------------
 
@@ -261,9 +262,13 @@ class Ports:
             for gate in opened.gates.values():
                 gate.close()
 
-    def close_all(self) -> None:
+    async def close_all(self) -> None:
         for id in list(self._open):
             self.close(id)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     # -- connections ----------------------------------------------------------------------------
 
@@ -271,13 +276,24 @@ class Ports:
         if gate.listener is None or gate.closed:
             return
         gate.server = await asyncio.start_server(
-            partial(self._serve, live, gate),
+            partial(self._begin, live, gate),
             sock=gate.listener,
             limit=port_relay.BUFFER_BYTES,
             backlog=_BACKLOG,
         )
         if gate.closed:  # meanwhile
             gate.server.close()
+
+    def _begin(
+        self,
+        live: Live,
+        gate: _Gate,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        task = asyncio.create_task(self._serve(live, gate, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(
         self,

@@ -57,6 +57,8 @@ class SecurityProfile:
     seccomp: str
     """Name of the shipped seccomp profile."""
     limits: Limits
+    network: tuple[str, ...]
+    """The presets of hosts that can be reached, unless others are named; empty: none."""
 
     def capabilities_for(self, uid: int) -> frozenset[str]:
         """The capability set of a process that starts as `uid`: none unless it is guest root."""
@@ -87,6 +89,7 @@ SECURITY_PROFILES: Mapping[str, SecurityProfile] = types.MappingProxyType(
             capabilities=_MODERATE_CAPS
             | {"CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETPCAP"},
             seccomp="permissive",
+            network=("registries", "public"),
             limits=Limits(
                 memory_bytes=None,
                 cpus=None,
@@ -107,6 +110,7 @@ SECURITY_PROFILES: Mapping[str, SecurityProfile] = types.MappingProxyType(
             # What apt-get, dpkg and their maintainer scripts use, and low ports.
             capabilities=_MODERATE_CAPS,
             seccomp="moderate",
+            network=("registries",),
             limits=Limits(
                 memory_bytes=4 * GIB,
                 cpus=None,
@@ -126,6 +130,7 @@ SECURITY_PROFILES: Mapping[str, SecurityProfile] = types.MappingProxyType(
             summary="code that only computes",
             capabilities=frozenset(),
             seccomp="restrictive",
+            network=(),
             limits=Limits(
                 memory_bytes=512 * MIB,
                 cpus=1.0,

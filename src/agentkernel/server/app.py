@@ -58,6 +58,8 @@ class Service:
         self.url: str | None = None
         self.hosts: frozenset[str] = frozenset()
         self.origins: tuple[str, ...] = ()
+        # Below which names previews have theirs: PORT-ID.DOMAIN.
+        self.preview_domain = "localhost"
         self.metrics = Metrics()
         self.spans: Spans | None = None
         self._streams: Counter[str] = Counter()
@@ -164,7 +166,9 @@ def all_routes() -> list[BaseRoute]:
         routes_machine,
         routes_metrics,
         routes_network,
+        routes_ports,
         routes_sandboxes,
+        routes_secrets,
         routes_tokens,
         routes_trees,
         routes_uploads,
@@ -184,6 +188,7 @@ def all_routes() -> list[BaseRoute]:
             summary="End the daemon; sandboxes and jobs go on", status=202,
         ),
         *routes_sandboxes.ROUTES,
+        *routes_ports.ROUTES,
         *routes_exec.ROUTES,
         *routes_batch.ROUTES,
         *routes_jobs.ROUTES,
@@ -193,6 +198,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_events.ROUTES,
         *routes_network.ROUTES,
         *routes_machine.ROUTES,
+        *routes_secrets.ROUTES,
         *routes_tokens.ROUTES,
         *routes_metrics.ROUTES,
         *routes_docs.ROUTES,

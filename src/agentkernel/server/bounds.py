@@ -37,5 +37,7 @@ class Bounds:
     # How long an answer may wait for a client that does not read; a WebSocket may for ever.
     unread_seconds: float = 300.0
     heartbeat_seconds: float = 15.0
+    # How long the server behind a preview may take for the beginning of an answer.
+    preview_answer_seconds: float = 300.0
     # How long a client that does not read may hold up the last words.
     last_words_seconds: float = 2.0

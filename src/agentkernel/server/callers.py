@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import HTTPConnection
 
+from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.network_control import RuleChange
@@ -31,6 +32,7 @@ __all__ = [
     "caller_of",
     "check_network",
     "check_rule",
+    "may_publish",
     "on_the_socket",
     "owner_of",
     "permitted",
@@ -90,12 +92,26 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
     """What the caller may ask of a sandbox. Which of the host's directories it shows is a matter of
     those who may see them."""
     caller = caller_of(connection)
+    for port in spec.ports:
+        may_publish(connection, port)
     if "host-paths" in caller.scopes:
         return spec
     check_network(connection, spec.network)
     if spec.image != "host":
         caller.check("host-paths")
     return msgspec.structs.replace(spec, host_env={})
+
+
+def may_publish(connection: HTTPConnection, port: str, *, public: bool = False) -> None:
+    """What can be reached by others than this machine's own programs, or takes a port of its
+    services, is a matter of those who may see the machine. Raises PolicyDeniedError."""
+    widening = "needs no token" if public else parse_port(port).widening
+    if widening and not {"host-paths", "admin"} & caller_of(connection).scopes:
+        raise PolicyDeniedError(
+            f"a port that {widening} needs the scope host-paths, which the caller has not",
+            hint="publish on 127.0.0.1 and a port above 1023, or as a preview with a token",
+            needed="host-paths",
+        )
 
 
 def check_network(connection: HTTPConnection, request: NetworkRequest | None) -> None:

@@ -28,6 +28,14 @@ class Notice(Said, frozen=True, kw_only=True, tag="notice"):
     text: str
 
 
+class Published(Said, frozen=True, kw_only=True, tag="published"):
+    """`run` only: where a port of the sandbox is on the daemon's machine."""
+
+    port: int
+    address: str
+    host_port: int
+
+
 class Started(Said, frozen=True, kw_only=True, tag="started"):
     """It runs. `stdin_window`: how much of stdin is read ahead of the command."""
 
@@ -70,4 +78,6 @@ class Failed(Problem, frozen=True, kw_only=True, tag_field="event", tag="error")
     """What went wrong. The last one."""
 
 
-ServerControl = Progress | Notice | Started | Taken | Offset | Truncated | CaughtUp | Exit | Failed
+ServerControl = (
+    Progress | Notice | Published | Started | Taken | Offset | Truncated | CaughtUp | Exit | Failed
+)

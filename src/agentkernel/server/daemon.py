@@ -31,10 +31,11 @@ from agentkernel.errors import HostError, PolicyDeniedError
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.server.app import Service, build_app
-from agentkernel.server.door import NetworkEntrance
+from agentkernel.server.door import Entrance, NetworkEntrance, SocketEntrance
 from agentkernel.server.handshakes import Handshakes
 from agentkernel.server.mounts import Make
 from agentkernel.server.network import Listen, Network, listening
+from agentkernel.server.previews import Previews
 from agentkernel.server.problems import version_header
 from agentkernel.server.protocols import HttpProtocol, Peer, WebSocketProtocol
 from agentkernel.server.tracing import Watching, spans_of_environment
@@ -69,6 +70,7 @@ def run(
     path."""
     _configure_log(state_dir / LOG_NAME if log_to_file else None)
     _raise_open_files()
+    _dump_no_core()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(state_dir, ready=ready, listen=listen, arguments=arguments, mounts=mounts))
 
@@ -105,6 +107,7 @@ async def _serve(
                 network = stack.enter_context(listening(listen))
                 service.url, service.hosts = network.url, network.hosts
                 service.origins = network.origins
+                service.preview_domain = listen.preview_domain
                 servers.append(HttpServer(service, network.listener, network))
             stack.enter_context(_signals(service))
             for server in servers:
@@ -132,13 +135,14 @@ class HttpServer:
         self._listener = listener
         self._tls = network.tls if network else None
         self._bounds = service.bounds
-        entrance = None
+        entrance: Entrance = SocketEntrance()
         if network:
             entrance = NetworkEntrance(service, network.hosts, network.origins)
             most = self._bounds.max_network_connections
             self._bounds = replace(self._bounds, max_connections=most)
+        self._previews = Previews(build_app(service, entrance), service, entrance)
         self._config = Config(
-            build_app(service, entrance),
+            self._previews,
             http=HttpProtocol,
             ws=WebSocketProtocol,
             ws_max_size=MAX_MESSAGE_BYTES,
@@ -179,6 +183,7 @@ class HttpServer:
             self._bounds, config=self._config, server_state=self._state, app_state={}
         )
         protocol.on_stranger = self._stranger
+        protocol.is_preview = self._previews.claims
         return protocol
 
     def _stranger(self, peer: Peer) -> None:
@@ -289,6 +294,13 @@ def _configure_log(path: Path | None) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(logging.INFO)
+
+
+def _dump_no_core() -> None:
+    """There are secrets in memory. One byte, not none: a program that takes dumps through a pipe is
+    called with a limit of 0 all the same, and not with 1, which is too little for a file, too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))
 
 
 def _raise_open_files() -> None:

@@ -53,6 +53,9 @@ _PAGES_SEE: Final = (
 class Entrance(Protocol):
     """Who may come in by one listener."""
 
+    def check_name(self, scope: Scope) -> None:
+        """Raises for a request that calls the daemon by another's name."""
+
     def place(self, scope: Scope) -> bytes | None:
         """The origin of the web page that asks, None if it is none. Raises for one that may not."""
 
@@ -64,6 +67,9 @@ class Entrance(Protocol):
 
 class SocketEntrance:
     """A page in a browser has no business here, and always sends an Origin."""
+
+    def check_name(self, scope: Scope) -> None:
+        """Whoever reached the socket was misled by no name."""
 
     def place(self, scope: Scope) -> bytes | None:
         if _header(scope, b"origin") is not None:
@@ -98,7 +104,7 @@ class NetworkEntrance:
         self._failures = Rates(bounds.failure_burst, bounds.failures_per_second, bounds.max_counted)
 
     def place(self, scope: Scope) -> bytes | None:
-        self._check_host(scope)
+        self.check_name(scope)
         origin = _header(scope, b"origin")
         if origin is not None and origin not in self._origins:
             raise PolicyDeniedError(
@@ -124,7 +130,7 @@ class NetworkEntrance:
             raise _too_often(wait, "requests with this token")
         return Caller.of_token(record)
 
-    def _check_host(self, scope: Scope) -> None:
+    def check_name(self, scope: Scope) -> None:
         name = (_header(scope, b"host") or b"").decode("latin-1").lower()
         bare, colon, port = name.rpartition(":")
         if not colon or not port.isdigit():

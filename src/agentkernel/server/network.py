@@ -20,7 +20,15 @@ from agentkernel.errors import HostError, InvalidInputError, NotFoundError, Poli
 
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 _PREFIX: Final = "daemon."
-KEYS: Final = ("listen", "tls_cert", "tls_key", "allow_hosts", "allow_origins", "insecure_http")
+KEYS: Final = (
+    "listen",
+    "tls_cert",
+    "tls_key",
+    "allow_hosts",
+    "allow_origins",
+    "insecure_http",
+    "preview_domain",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,7 @@ class Listen:
     allow_hosts: tuple[str, ...] = ()
     allow_origins: tuple[str, ...] = ()
     insecure_http: bool = False
+    preview_domain: str = "localhost"
 
     @classmethod
     def wanted(cls, flags: Mapping[str, Any]) -> Listen | None:

@@ -28,6 +28,10 @@ class OneCommand:
         self._spec = msgspec.structs.replace(spec, ephemeral=True)
         self._ttl_seconds = ttl_seconds
 
+    @property
+    def publishes(self) -> bool:
+        return bool(self._spec.ports)
+
     @contextlib.asynccontextmanager
     async def removed_then(self) -> AsyncIterator[str]:
         try:

@@ -48,6 +48,14 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     stderr_offset: int
 
 
+class PublishedAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a port of the sandbox is on the daemon's machine."""
+
+    port: int
+    address: str
+    host_port: int
+
+
 # What the streams can hold, by event.
 COMMAND_EVENTS: Final[Mapping[str, Any]] = {
     "start": Begun,
@@ -57,7 +65,12 @@ COMMAND_EVENTS: Final[Mapping[str, Any]] = {
     "error": Problem,
     "ping": Ended,
 }
-RUN_EVENTS: Final[Mapping[str, Any]] = {"progress": Words, "notice": Words, **COMMAND_EVENTS}
+RUN_EVENTS: Final[Mapping[str, Any]] = {
+    "progress": Words,
+    "notice": Words,
+    "published": PublishedAt,
+    **COMMAND_EVENTS,
+}
 
 
 class Writer:

@@ -9,10 +9,12 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from httptools import HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
@@ -23,6 +25,7 @@ from agentkernel.server.problems import RequestError, problem_bytes
 
 MAX_PIECES: Final = 4096
 MAX_UNREAD_BYTES: Final = 1 << 20
+MAX_BEYOND_BYTES: Final = 64 << 10
 CLOSE_SECONDS: Final = 12.0
 
 log = logging.getLogger("agentkernel.server")
@@ -106,6 +109,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     # Is told of a process that has no business here.
     on_stranger: Callable[[Peer], None] | None = None
+    # Whether a request, by its headers and address, is a preview's: it may become anything.
+    is_preview: Callable[[list[tuple[bytes, bytes]], bytes], bool] | None = None
+    # What came behind a request that asked for something else than HTTP.
+    _beyond: bytearray | None = None
 
     def __init__(self, bounds: Bounds, **options: Any) -> None:
         super().__init__(**options)
@@ -145,8 +152,12 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused or self.transport.is_closing():
             return
+        if self._beyond is not None:
+            self._went_beyond(data)
+            return
         if self._header_bytes is not None:
             self._header_bytes += len(data)
+        self._received = data
         super().data_received(data)
         most = self._bounds.max_header_bytes
         if self._header_bytes is not None and self._header_bytes > most:
@@ -157,6 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._counted = 0
         self.scope["state"]["hung_up"] = partial(hung_up, self.transport)
         self.scope["state"]["peer"] = self._peer
+        self.scope["state"]["connection"] = self
         if self._header_bytes is None:
             self._header_bytes = 0
             self._expect_headers()
@@ -260,6 +272,62 @@ class HttpProtocol(HttpToolsProtocol):
         if self._stalled:
             self._stalled.cancel()
             self._stalled = None
+
+    # -- previews -------------------------------------------------------------------------------
+
+    def _should_upgrade(self) -> bool:
+        """A preview's WebSocket is the guest's: it is passed on as it is."""
+        return not self._passes_on() and super()._should_upgrade()
+
+    def _passes_on(self) -> bool:
+        return self.is_preview is not None and self.is_preview(self.headers, self.url)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called by `data_received` where the parser stopped, which the error tells."""
+        if not self._passes_on():
+            super()._unsupported_upgrade_warning()
+            return
+        self._beyond = bytearray()
+        error = sys.exc_info()[1]
+        if isinstance(error, HttpParserUpgrade):
+            self._went_beyond(self._received[error.args[0] :])
+
+    def _went_beyond(self, data: bytes) -> None:
+        assert self._beyond is not None
+        self._beyond += data
+        if len(self._beyond) > MAX_BEYOND_BYTES:
+            self.flow.pause_reading()
+
+    @contextlib.contextmanager
+    def taken_over(self) -> Iterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """The connection itself, for one whose request was for something else than HTTP.
+
+        Preconditions: a preview's request, which asked for an upgrade and was not answered yet.
+        """
+        assert self._beyond is not None
+        self._headers_done()
+        self._reads_again()
+        self._unset_keepalive_if_required()
+        self.cycle.disconnected = True  # what is written from now on is none of HTTP's
+        reader = asyncio.StreamReader(limit=MAX_BEYOND_BYTES, loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        protocol.connection_made(self.transport)
+        self.transport.set_protocol(protocol)
+        if self._beyond:
+            reader.feed_data(bytes(self._beyond))
+        self.flow.resume_reading()
+        writer = asyncio.StreamWriter(self.transport, protocol, reader, self.loop)
+        try:
+            yield reader, writer
+        finally:
+            self.transport.close()
+            self.connections.discard(self)
+
+    def abandon(self) -> None:
+        """Ends an answer that can't be completed so that nobody takes it for complete."""
+        self.cycle.disconnected = True
+        if not self.transport.is_closing():
+            cut(self.transport)
 
     def handle_websocket_upgrade(self) -> None:
         self._reads_again()  # a stream may wait for its reader as long as it likes

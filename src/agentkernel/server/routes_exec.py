@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 from agentkernel.guest.processes import GuestProcess, ProcessOptions
 from agentkernel.kernel.commands import ExecResult, feeding
 from agentkernel.kernel.insight import Known
+from agentkernel.kernel.ports import ports_of
 from agentkernel.server import sse
 from agentkernel.server.answers import Result, result_of
 from agentkernel.server.app import service_of
@@ -22,7 +23,14 @@ from agentkernel.server.bodies import Command, Exec, Run, RunStream
 from agentkernel.server.callers import caller_of, owner_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
-from agentkernel.server.output_events import COMMAND_EVENTS, RUN_EVENTS, Words, Writer, outputs
+from agentkernel.server.output_events import (
+    COMMAND_EVENTS,
+    RUN_EVENTS,
+    PublishedAt,
+    Words,
+    Writer,
+    outputs,
+)
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, json_response
 from agentkernel.server.streams import Frames, websocket
 from agentkernel.server.tracing import VARIABLE, traced
@@ -82,6 +90,8 @@ async def _run_events(
                 yield sse.event("progress", Words(text=text))
         for sentence in await _notices(request, id):
             yield sse.event("notice", Words(text=sentence))
+        for entry in await _published(request, id) if sandbox.publishes else ():
+            yield sse.event("published", entry)
         async with aclosing(
             _command_events(request, id, words, options, data, output_bytes)
         ) as events:
@@ -121,6 +131,8 @@ async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> No
         await frames.prepare(sandbox.make)
         for sentence in await _notices(socket, id):
             await frames.notice(sentence)
+        for entry in await _published(socket, id) if sandbox.publishes else ():
+            await frames.published(entry.port, entry.address, entry.host_port)
         await _stream(socket, frames, id, first.command)
 
 
@@ -141,6 +153,15 @@ async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) 
 async def _notices(connection: HTTPConnection, id: str) -> list[str]:
     kernel = service_of(connection).kernel
     return Known.of(await kernel.get(id, owner=owner_of(connection))).notices
+
+
+async def _published(connection: HTTPConnection, id: str) -> list[PublishedAt]:
+    record = await service_of(connection).kernel.get(id, owner=owner_of(connection))
+    return [
+        PublishedAt(port=entry.port, address=entry.address, host_port=entry.host_port)
+        for entry in ports_of(record)
+        if entry.address is not None
+    ]
 
 
 ROUTES: list[BaseRoute] = [

@@ -173,6 +173,9 @@ class Frames:
         """Something that holds for the command and its user should know."""
         await self._control(controls.Notice(text=text))
 
+    async def published(self, port: int, address: str, host_port: int) -> None:
+        await self._control(controls.Published(port=port, address=address, host_port=host_port))
+
     async def carry(
         self,
         process: GuestProcess,

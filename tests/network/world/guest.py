@@ -52,7 +52,7 @@ def talk(host, port, *sends, family=socket.AF_INET, pause=0.0, until=None):
     'TCP to an address or a name'
     try: s = connect(host, port, family)
     except OSError as e: return {'got': '', 'end': name_of(e), 'connected': False}
-    with s: return {**finish(s, sends, pause, until), 'connected': True}
+    with s: return {**finish(s, [ported(d, port) for d in sends], pause, until), 'connected': True}
 def secure(s, sni, verify=False, alpn=None):
     c = ssl.create_default_context()
     if not verify: c.check_hostname, c.verify_mode = False, ssl.CERT_NONE
@@ -78,6 +78,7 @@ def tls(host, port, sni, *sends, verify=False, through=None, until=None, alpn=No
     with s:
         issuer = ''
         if verify: issuer = str(s.getpeercert().get('issuer'))
+        sends = [ported(d, port) for d in sends]
         return {**finish(s, sends, until=until), 'connected': True, 'issuer': issuer}
 PROXY, SOCKS = ('198.18.0.1', 3128), ('198.18.0.1', 1080)
 def head_of(s):
@@ -153,9 +154,13 @@ def greet(host, port, wire, pause=0.0, size=0):
             got = s.recv(5)
             return {'got': got.hex(), 'end': 'eof' if not got else str(got[0])}
     except OSError as e: return {'got': '', 'end': name_of(e)}
+def mark(how, number): return 'mark-' + how.replace(' ', '-').replace(',', '') + f'-{number}-'
 def at_good(wire, **more): return greet('good.test', V['tls'], wire, **more)
 def at_plain(*sends, **more): return talk('good.test', V['plain'], *sends, **more)
+def ported(data, port): return raw(data).replace(b':@@', b':%d' % port)
 def get(host, path='/', method='GET', headers='', body='', close=True):
+    'A request; where it is sent puts the port behind a host that has none, as clients do'
+    if ':' not in host: host += ':@@'
     end = 'Connection: close\r\n' if close else ''
     size = 'Content-Length: %d\r\n' % len(raw(body)) if body else ''
     return f'{method} {path} HTTP/1.1\r\nHost: {host}\r\n{end}{size}{headers}\r\n{body}'

@@ -40,6 +40,27 @@ nofile = 1024
 timeout = "5m"
 output = 1048576
 
+[network]
+presets = ["registries", "claude"]
+allow = ["api.example.org", "*.example.org:443"]
+deny = "gist.github.com, *.evil.example"
+phase = "setup"
+secrets = ["TOKEN@api.example.org,b.example.org"]
+ports = [8000, "127.0.0.1:8080:80", "[::1]:81:81", "8080:80"]
+max_connections = 16
+max_connections_per_second = 10
+max_names = 100
+max_upload = "1M"
+max_download = "1G"
+max_upload_rate = 1000
+max_download_rate = "1M"
+
+[network.phases.setup]
+presets = ["public"]
+
+[network.phases.agent]
+allow = ["api.example.org"]
+
 [env]
 LANG = "C.UTF-8"
 TOKEN = { from = "MY_TOKEN", default = "" }
@@ -56,6 +77,13 @@ def test_every_key_of_a_project(project: Write) -> None:
     assert file.values["sandbox.user"] == "1000"
     assert file.tables["env"] == {"LANG": "C.UTF-8", "TOKEN": HostVariable("MY_TOKEN", "")}
     assert file.tables["labels"] == {"team": "web"}
+    assert file.values["network.deny"] == ("gist.github.com", "*.evil.example")
+    assert file.values["network.ports"] == ("8000", "127.0.0.1:8080:80", "[::1]:81:81", "8080:80")
+    assert file.values["network.phases"] == {
+        "setup": {"presets": ("public",), "allow": (), "deny": ()},
+        "agent": {"presets": (), "allow": ("api.example.org",), "deny": ()},
+    }
+    assert file.lines["network.phases"] == FULL.split("\n").index("[network.phases.setup]") + 1
     wanted = {name for name, key in KEYS.items() if "project" in key.files}
     assert file.values.keys() == wanted
     assert file.lines["limits.memory"] == FULL.split("\n").index('memory = "512M"') + 1
@@ -67,6 +95,29 @@ def test_the_daemon_is_the_users_alone(user: Write, project: Write) -> None:
     with pytest.raises(InvalidInputError, match="'daemon' is not a key") as caught:
         project(text)
     assert caught.value.hint == "it belongs in the user's config.toml"
+
+
+def test_the_operators_network(user: Write) -> None:
+    file = user(
+        '[network]\nfloor = ["registries", "*.corp:443"]\nresolver = "10.0.0.53"\n'
+        'upstream_ca = "/etc/ca.pem"\nupstream_proxy = "http://proxy.corp:3128"\n'
+        'patterns = ["AKIA[A-Z0-9]{16}"]\n[network.hosts]\n"git.corp" = "10.0.0.7"\n'
+    )
+    assert file.values == {
+        "network.floor": ("registries", "*.corp:443"),
+        "network.resolver": "10.0.0.53:53",
+        "network.upstream_ca": "/etc/ca.pem",
+        "network.upstream_proxy": "http://proxy.corp:3128",
+        "network.patterns": ("AKIA[A-Z0-9]{16}",),
+        "network.hosts": {"git.corp": "10.0.0.7"},
+    }
+    for text in (
+        'resolver = "dns.corp"', 'resolver = "10.0.0.1:0"', 'resolver = "127.1"', "hosts = 5",
+        'hosts = { a = "127.1" }', 'hosts = { a = "fe80::1%1" }', 'upstream_proxy = "socks5://a"',
+        'patterns = ["("]', "patterns = [5]", 'upstream_ca = "ca.pem"',
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="must be"):
+            user(f"[network]\n{text}\n")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +139,26 @@ def test_the_daemon_is_the_users_alone(user: Write, project: Write) -> None:
         ('[sandbox]\nname = "A b"', 2, "must be a name of", None),
         ("[env]\nA = 1", 2, "env.A must be text", None),
         ('[env]\nA = { from = "X", to = "Y" }', 2, "env.A must be text", None),
+        ("[network]\nallow = [5]", 2, "network.allow must be such as", None),
+        ('[network]\nallow = ["a b"]', 2, "network.allow must be such as", None),
+        ('[network]\npresets = ["A"]', 2, "network.presets must be names", None),
+        ('[network]\nphase = "A"', 2, "network.phase must be a name", None),
+        ("[network.phases.A]\n", 1, "network.phases must be sections", None),
+        ("[network.phases.a]\nrules = []", 1, "network.phases must be sections", None),
+        ("[network.phases]\na = 5", 1, "network.phases must be sections", None),
+        ('[network]\nsecrets = ["A"]', 2, "network.secrets must be such as", None),
+        ('[network]\nports = ["a"]', 2, "network.ports must be such as", None),
+        ("[network]\nports = [true]", 2, "network.ports must be such as", None),
+        ("[network]\nmax_connections = 0", 2, "from 1 to 65536", None),
+        (
+            '[network]\nhosts = { a = "1.1.1.1" }',
+            2,
+            "not a key",
+            "it belongs in the user's config.toml",
+        ),
+        ("[network]\nfloor = []", 2, "not a key", "it belongs in the user's config.toml"),
+        ("[secrets]\n", 1, "'secrets' is not a key", "it stands in [network]"),
+        ("[ports]\n", 1, "'ports' is not a key", "it stands in [network]"),
         ("sandbox = 5", 1, "must be a section", None),
         ("[[sandbox]]\n", None, "must be a section", None),
     ],

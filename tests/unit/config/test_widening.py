@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentkernel.config import widening
-from agentkernel.config.resolving import expand_env, resolve
+from agentkernel.config.resolving import expand_env, network_body, resolve
 from agentkernel.config.schema import KEYS, PROFILES
 from agentkernel.config.widening import widenings
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
@@ -53,6 +53,43 @@ def keys(project: Write, text: str, user: Any = None, **flags: Any) -> list[str]
         ("", "[limits]\nnofile = 65537", "[limits]\nnofile = 65536"),
         ('[limits]\ntimeout = "1m"', '[limits]\ntimeout = "2m"', '[limits]\ntimeout = "1m"'),
         ("", '[limits]\noutput = "17M"', '[limits]\noutput = "1M"'),
+        ("", '[network]\npresets = ["public"]', '[network]\npresets = ["none"]'),
+        ("", '[network]\npresets = ["registries", "claude"]', "[network]\npresets = []"),
+        ("", '[network]\nallow = ["a.org"]', "[network]\nallow = []"),
+        ("", '[network]\nallow = ["none"]', "[network]\nallow = []"),
+        (
+            '[network]\nallow = ["a.org", "b.org"]',
+            '[network]\nallow = ["a.org:*"]',
+            '[network]\nallow = ["b.org"]',
+        ),
+        (
+            '[network]\ndeny = ["a.org"]',
+            '[network]\ndeny = ["b.org"]',
+            '[network]\ndeny = ["a.org", "b.org"]',
+        ),
+        ("", '[network.phases.a]\nallow = ["a.org"]', "[network.phases.a]\nallow = []"),
+        ("", '[network.phases.a]\npresets = ["registries"]', '[network.phases.a]\ndeny = ["x"]'),
+        ('[network.phases.a]\ndeny = ["x"]', "[network.phases.a]", "[network.phases.b]"),
+        (
+            '[network.phases.a]\npresets = ["public"]\n[network.phases.b]',
+            '[network]\nphase = "a"',
+            '[network]\nphase = "b"',
+        ),
+        (
+            '[network]\npresets = ["public"]\n[network.phases.a]\nallow = ["a.org"]',
+            '[network]\nphase = "a"',
+            '[network]\nphase = "default"',
+        ),
+        ("", '[network]\nsecrets = ["A@a.org"]', "[network]\nsecrets = []"),
+        ("[network]\nports = [80]", "[network]\nports = [80, 81]", '[network]\nports = ["80"]'),
+        ("", "[network]\nmax_connections = 257", "[network]\nmax_connections = 256"),
+        ("", "[network]\nmax_connections_per_second = 201", "[network]\nmax_names = 8192"),
+        ('[network]\nmax_upload = "1M"', '[network]\nmax_upload = "2M"', ""),
+        (
+            '[network]\nmax_download_rate = "1M"',
+            '[network]\nmax_download_rate = "2M"',
+            '[network]\nmax_download = "1M"',
+        ),
         ("", '[env]\nA = { from = "HOME" }', '[env]\nA = "$HOME"'),
         ("", '[env]\nA = { from = "NO", default = "x" }', '[env]\nA = "x"'),
     ],
@@ -73,6 +110,7 @@ def test_a_stronger_profile_gives_no_more_of_anything() -> None:
     profiles = [SECURITY_PROFILES[name] for name in PROFILES]
     for stronger, weaker in zip(profiles, profiles[1:], strict=False):
         assert stronger.capabilities <= weaker.capabilities
+        assert set(stronger.network) <= set(weaker.network)
         for field in dataclasses.fields(Limits):
             less, more = (getattr(p.limits, field.name) for p in (stronger, weaker))
             assert more is None or (less is not None and less <= more), field.name
@@ -144,3 +182,22 @@ def test_variables_of_the_host(project: Write) -> None:
     assert expand_env(found, {"X": "1"}) == {"A": "1", "B": "d"}
     with pytest.raises(InvalidInputError, match="X, which is not set here"):
         expand_env(found, {})
+
+
+def test_a_phase_of_its_own_that_is_closed_needs_no_trust(project: Write) -> None:
+    assert keys(project, '[network]\nphase = "agent"\n[network.phases.agent]\n') == []
+    opened = '[network]\nphase = "agent"\n[network.phases.agent]\nallow = ["a.org"]\n'
+    assert keys(project, opened) == ["network.phase", "network.phases"]
+
+
+def test_the_network_as_the_api_takes_it(project: Write, user: Write) -> None:
+    assert network_body(resolve({}, project(""), None)) is None
+    own = user('[network]\nallow = ["a.org"]\nmax_upload = "1M"\nfloor = ["a.org"]\n')
+    text = '[network]\npresets = []\nphase = "x"\n[network.phases.x]\ndeny = ["b.org"]\n'
+    assert network_body(resolve({}, project(text), own)) == {
+        "presets": [],
+        "allow": ["a.org"],
+        "phase": "x",
+        "phases": {"x": {"presets": [], "allow": [], "deny": ["b.org"]}},
+        "caps": {"upload_bytes": 1 << 20},
+    }

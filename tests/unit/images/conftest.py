@@ -49,6 +49,7 @@ def machine(tmp_path: Path) -> Path:
     put(root, "etc/ssl/certs/ca-certificates.crt", "public")
     link(root, "etc/ssl/certs/good.pem", "/usr/share/ca-certificates/good.crt")
     link(root, "etc/ssl/certs/abcd.0", "good.pem")
+    put(root, "etc/apt/keyrings/vendor.gpg", "public")
     put(root, "etc/java-17-openjdk/security/java.security", "public")
     put(root, "etc/python3.11/sitecustomize.py", "public")
 

@@ -62,6 +62,7 @@ def test_what_programs_need_is_there(machine: Path, tmp_path: Path, ids: IdView)
         "/etc/ssl/openssl.cnf",
         "/etc/ssl/certs/ca-certificates.crt",
         "/etc/ssl/certs/abcd.0",
+        "/etc/apt/keyrings/vendor.gpg",
         "/etc/java-17-openjdk/security/java.security",
         "/etc/python3.11/sitecustomize.py",
         "/bin/bash",

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentkernel.config.schema import PROFILES
+from agentkernel.config.reading import parse
+from agentkernel.config.resolving import network_body, resolve
 from agentkernel.errors import InvalidInputError
 from agentkernel.network.policy.judging import judge_connection, judge_request
 from agentkernel.network.policy.model import Caps, NetworkSetting, Policy, Rule
 from agentkernel.network.policy.operator import operator_setting
-from agentkernel.network.policy.presets import ECOSYSTEMS, OF_PROFILE, PRESETS, expand_presets
+from agentkernel.network.policy.presets import ECOSYSTEMS, PRESETS, expand_presets
 from agentkernel.network.policy.request import (
     NetworkRequest,
     PhaseRequest,
@@ -20,6 +21,7 @@ from agentkernel.network.policy.request import (
     expand_network,
 )
 from agentkernel.network.policy.targets import check_rule
+from agentkernel.security.profiles import SECURITY_PROFILES
 
 READS = ("GET", "HEAD")
 REGISTRIES = (
@@ -42,7 +44,6 @@ def outcome(policy: Policy, host: str, port: int = 443) -> str:
 
 
 def test_profiles() -> None:
-    assert OF_PROFILE.keys() == set(PROFILES)
     assert expand_network(None, "restrictive", REGISTRIES).policy == Policy()
     moderate = expand_network(None, "moderate", REGISTRIES).policy
     assert moderate.rules == REGISTRIES
@@ -205,3 +206,47 @@ def test_the_operators_settings() -> None:
 def test_settings_of_the_operator_that_mean_nothing(key: str, value: Any) -> None:
     with pytest.raises(InvalidInputError, match=f"network.{key}"):
         operator_setting({f"network.{key}": value}, ())
+
+
+def test_what_files_say_is_what_a_request_takes() -> None:
+    text = """
+[network]
+presets = ["registries"]
+allow = ["a.example"]
+deny = ["b.example"]
+phase = "agent"
+max_connections = 5
+max_connections_per_second = 6
+max_names = 7
+max_upload = "1M"
+max_download = "2M"
+max_upload_rate = 8
+max_download_rate = 9
+[network.phases.agent]
+allow = ["c.example:443"]
+"""
+    file = parse(text.encode(), "/x/agentkernel.toml", "project", owner=0)
+    body = network_body(resolve({}, file, None))
+    setting = expand_network(msgspec.convert(body, NetworkRequest), "moderate", REGISTRIES)
+    assert hosts(setting.policy) == ["c.example"]
+    assert hosts(setting.phases["default"]) == [
+        "b.example", "a.example", "mirror.corp", "npm.example",
+    ]  # fmt: skip
+    assert setting.policy.caps == Caps(
+        connections=5, connections_per_second=6, names=7, upload_bytes=1 << 20,
+        download_bytes=2 << 20, upload_rate=8, download_rate=9,
+    )  # fmt: skip
+
+
+def test_files_and_the_gateway_have_the_same_defaults() -> None:
+    settings = resolve({}, None, None).settings
+    for key, field in (
+        ("max_connections", "connections"), ("max_names", "names"),
+        ("max_connections_per_second", "connections_per_second"), ("max_upload", "upload_bytes"),
+    ):  # fmt: skip
+        assert settings[f"network.{key}"].value == getattr(Caps(), field)
+    for name, profile in SECURITY_PROFILES.items():
+        assert resolve({"sandbox.profile": name}, None, None).value("network.presets") == (
+            profile.network
+        )
+        assert set(profile.network) <= PRESETS.keys()

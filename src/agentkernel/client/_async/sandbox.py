@@ -18,6 +18,7 @@ from agentkernel.client._async.commands import AsyncCommandStream, Command, comm
 from agentkernel.client._async.files import AsyncFiles
 from agentkernel.client._async.jobs import AsyncJobs
 from agentkernel.client._async.network import AsyncNetwork
+from agentkernel.client._async.ports import AsyncPorts
 from agentkernel.client._async.runs import finish, run, run_batch, run_stream
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
@@ -45,6 +46,7 @@ class AsyncSandbox:
         self.files = AsyncFiles(transport, info.id)
         self.jobs = AsyncJobs(transport, info.id)
         self.network = AsyncNetwork(transport, info.id)
+        self.ports = AsyncPorts(transport, info.id)
 
     @property
     def id(self) -> str:
@@ -187,6 +189,20 @@ class AsyncSandbox:
         body = await self._transport.call("GET", f"{self._path}/usage")
         usage: dict[str, Any] | None = body.get("usage")
         return usage
+
+    async def preview_url(self, port: int) -> str:
+        """The address of a published port's preview for a browser, with its token. Raises
+        NotFoundError if it is not published, or the daemon listens on no network."""
+        for found in await self.ports.list():
+            if found.port == port:
+                if found.preview_url is None:
+                    raise NotFoundError(
+                        "the daemon listens on no network, where a browser could find previews",
+                        hint="agentkernel config set daemon.listen 127.0.0.1:8700, then "
+                        "agentkernel daemon restart",
+                    )
+                return found.preview_url
+        raise NotFoundError(f"port {port} is not published", hint="publish it: ports.publish")
 
     async def logs(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
         """What happened to it, from its beginning; with `follow` also what happens."""

@@ -63,7 +63,5 @@ class Network:
     def _add(self, action: str, target: str, phase: str | None) -> dict[str, Any]:
         wanted = {"action": action, "target": target, "phase": phase}
         given = {key: value for key, value in wanted.items() if value is not None}
-        body: dict[str, Any] = self._transport.call(
-            "POST", f"{self._path}/rules", json=given
-        )
+        body: dict[str, Any] = self._transport.call("POST", f"{self._path}/rules", json=given)
         return body

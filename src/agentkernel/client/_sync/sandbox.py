@@ -19,6 +19,7 @@ from agentkernel.client._sync.commands import CommandStream, Command, command_bo
 from agentkernel.client._sync.files import Files
 from agentkernel.client._sync.jobs import Jobs
 from agentkernel.client._sync.network import Network
+from agentkernel.client._sync.ports import Ports
 from agentkernel.client._sync.runs import finish, run, run_batch, run_stream
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
@@ -46,6 +47,7 @@ class Sandbox:
         self.files = Files(transport, info.id)
         self.jobs = Jobs(transport, info.id)
         self.network = Network(transport, info.id)
+        self.ports = Ports(transport, info.id)
 
     @property
     def id(self) -> str:
@@ -188,6 +190,20 @@ class Sandbox:
         body = self._transport.call("GET", f"{self._path}/usage")
         usage: dict[str, Any] | None = body.get("usage")
         return usage
+
+    def preview_url(self, port: int) -> str:
+        """The address of a published port's preview for a browser, with its token. Raises
+        NotFoundError if it is not published, or the daemon listens on no network."""
+        for found in self.ports.list():
+            if found.port == port:
+                if found.preview_url is None:
+                    raise NotFoundError(
+                        "the daemon listens on no network, where a browser could find previews",
+                        hint="agentkernel config set daemon.listen 127.0.0.1:8700, then "
+                        "agentkernel daemon restart",
+                    )
+                return found.preview_url
+        raise NotFoundError(f"port {port} is not published", hint="publish it: ports.publish")
 
     def logs(self, *, after: int = 0, follow: bool = False) -> Generator[Event, None]:
         """What happened to it, from its beginning; with `follow` also what happens."""

@@ -20,7 +20,6 @@ from agentkernel.network.gateway.messages import (
     SOCKET_NAME,
     Call,
     Done,
-    Events,
     Hello,
     Register,
     Reply,
@@ -118,11 +117,10 @@ class Line:
 class Control:
     """Listens for daemons. `on_change` is called when one has come or gone."""
 
-    def __init__(
-        self, gateway: Gateway, listener: socket.socket, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, gateway: Gateway, directory: str, on_change: Callable[[], None]) -> None:
         self._gateway = gateway
-        self._listener = listener
+        self._directory = directory
+        self._listener = listener = listen_in(directory)
         self._on_change = on_change
         self._current: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,6 +157,8 @@ class Control:
             while (body := await line.read()) is not None:
                 call = _decode(body)
                 descriptors = line.take_descriptors() if isinstance(call, Register) else []
+                if isinstance(call, Stop):
+                    self.stop_listening()
                 await line.send(await self._gateway.handle(call, descriptors))
         except (LineError, msgspec.MsgspecError) as exc:
             _log.error("the daemon broke the protocol: %s", exc)
@@ -185,6 +185,7 @@ class Control:
             if (body := await line.read()) is not None:
                 call = _decode(body)
                 if isinstance(call, Stop):
+                    self.stop_listening()
                     await line.send(await self._gateway.handle(call, []))
                 else:
                     await line.send(Done(serial=call.serial, error="of another version"))
@@ -220,17 +221,21 @@ class Control:
                     outbox.put_back(batch)
             await asyncio.sleep(_EVENTS_PAUSE)
 
-    async def close(self) -> None:
+    def stop_listening(self) -> None:
+        """Before anybody is told that we leave: who then connects is meant for the next one. Only
+        while the lock is held, or it would be the next one's socket that goes."""
+        if self._listener.fileno() < 0:
+            return
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
-        if outstanding := self._gateway.world.outbox.pull():
-            self._last_words(outstanding)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._directory, SOCKET_NAME))
+
+    async def close(self) -> None:
+        self.stop_listening()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _last_words(self, batch: Events) -> None:
-        self._gateway.world.outbox.put_back(batch)
 
 
 def _peer_uid(sock: socket.socket) -> int:

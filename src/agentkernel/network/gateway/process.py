@@ -36,6 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     os.umask(0o077)
     with contextlib.suppress(OSError):
         os.setsid()
+    # Keeps the host's search list out of lookups: guests ask for whole names. A dot at a name's end
+    # would do that too, but hides what /etc/hosts says of it.
+    os.environ["LOCALDOMAIN"] = "."
     lock = take_lock(directory)
     if lock is None:
         return 0  # another one serves this directory
@@ -122,14 +125,13 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 
 async def serve(directory: str) -> None:
     """Until there is nothing left to do."""
-    from agentkernel.network.gateway.control import Control, listen_in
-    from agentkernel.network.gateway.messages import SOCKET_NAME
+    from agentkernel.network.gateway.control import Control
     from agentkernel.network.gateway.server import Gateway
 
     gateway = Gateway(directory)
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
-    control = Control(gateway, listen_in(directory), changed.set)
+    control = Control(gateway, directory, changed.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, gateway.stopping.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
@@ -154,8 +156,5 @@ async def serve(directory: str) -> None:
             changed.clear()
             grace = GRACE_SECONDS
     finally:
-        # The name goes while the lock is held: the next gateway's must not be removed.
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(directory, SOCKET_NAME))
         await control.close()
         await gateway.close()

@@ -29,7 +29,6 @@ from agentkernel.network.gateway.messages import (
     Update,
     Welcome,
 )
-from agentkernel.network.gateway.names import Names
 from agentkernel.network.gateway.resolver import Datagrams
 from agentkernel.network.gateway.routing import Router
 from agentkernel.network.gateway.subjects import Sandbox, World
@@ -46,9 +45,8 @@ class BadCall(Exception):
 class Registered:
     """A sandbox with its sockets."""
 
-    def __init__(self, sandbox: Sandbox, path: str) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.path = path
         self._acceptor: Acceptor | None = None
         self._datagrams: Datagrams | None = None
         self._life = -1
@@ -150,9 +148,8 @@ class Gateway:
             if len(descriptors) != DESCRIPTORS:
                 raise BadCall(f"{DESCRIPTORS} descriptors belong to a sandbox")
             if registered is None:
-                names = Names(call.names)
-                sandbox = Sandbox(self.world, call.id, call.setting, names)
-                registered = Registered(sandbox, call.names)
+                sandbox = Sandbox(self.world, call.id, call.setting, call.names, call.owner)
+                registered = Registered(sandbox)
         except BaseException:
             _close_all(descriptors)
             raise
@@ -177,8 +174,7 @@ class Gateway:
         if self._sandboxes.get(sandbox.id) is registered:
             del self._sandboxes[sandbox.id]
         registered.detach()
-        await sandbox.close(sandbox.connections)
-        sandbox.names.close()
+        await sandbox.end()
         self.dialler.forget(sandbox.id)
         self.world.outbox.forget(sandbox.id)
         if not self._sandboxes:

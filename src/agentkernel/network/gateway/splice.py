@@ -1,13 +1,16 @@
-"""Bytes between a guest and the other side, untouched.
+"""Bytes between a guest and the other side, untouched and not even copied.
 
-One buffer serves every connection: what was read is sent on at once, and only what the receiver has
-no room for is kept, at most one buffer of it a direction. Until that is gone nothing more is read,
-so a slow receiver slows the sender.
+The kernel moves them from one socket through a pipe to the other (splice(2)). A direction borrows a
+pipe while it has bytes in it; until they are gone nothing more is read, so a slow receiver slows
+the sender, and an idle connection costs no descriptor and no memory of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -17,10 +20,42 @@ from agentkernel.network.gateway.flow import CapReached
 
 IDLE_SECONDS = 3600.0
 HALF_CLOSED_SECONDS = 300.0
-_BUFFER = memoryview(bytearray(256 << 10))
+_PIPE_BYTES = 1 << 20
+_SPARE_PIPES = 32
+_FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 
 Account = Callable[[int, int], float]
 """Counts bytes up and down; how long to wait before the next. Raises CapReached."""
+
+
+class _Pipe:
+    """`held`: how many bytes are in it."""
+
+    def __init__(self) -> None:
+        self.out, self.into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.held = 0
+        # Unprivileged users have a bound on all their pipes: then it stays as it is.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def close(self) -> None:
+        os.close(self.out)
+        os.close(self.into)
+
+
+_spare: list[_Pipe] = []
+
+
+def _borrow() -> _Pipe:
+    """Raises OSError if there are no descriptors."""
+    return _spare.pop() if _spare else _Pipe()
+
+
+def _give_back(pipe: _Pipe) -> None:
+    if pipe.held or len(_spare) >= _SPARE_PIPES:
+        pipe.close()  # what one connection left in it must never reach another
+    else:
+        _spare.append(pipe)
 
 
 class _Pump:
@@ -35,12 +70,12 @@ class _Pump:
     ) -> None:
         self._relay = relay
         self._loop = relay.loop
-        self._source = source
         self._from = source.fileno()
         self._target = target
         self._to = target.fileno()
         self._account = account
-        self._rest = memoryview(b"")
+        self._pipe: _Pipe | None = None
+        self._writing = False
         self._pause = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.ended = False
@@ -51,49 +86,57 @@ class _Pump:
 
     def _read(self) -> None:
         try:
-            count = self._source.recv_into(_BUFFER)
+            pipe = self._pipe = _borrow()
+            pipe.held = os.splice(self._from, pipe.into, _PIPE_BYTES, flags=_FLAGS)
         except BlockingIOError:
+            self._release()
             return
-        except OSError:
-            self._relay.finish()
+        except OSError as exc:
+            self._relay.finish(exc)
             return
         self._relay.active = time.monotonic()
-        if not count:
+        if not pipe.held:
+            self._release()
             self._loop.remove_reader(self._from)
             self._end()
             return
         try:
-            self._pause = self._account(count)
-            sent = self._target.send(_BUFFER[:count])
-        except BlockingIOError:
-            sent = 0
+            self._pause = self._account(pipe.held)
         except CapReached as exc:
             self._relay.finish(exc)
             return
-        except OSError:
-            self._relay.finish()
+        self._write()
+
+    def _write(self) -> None:
+        pipe = self._pipe
+        assert pipe is not None
+        try:
+            pipe.held -= os.splice(pipe.out, self._to, pipe.held, flags=_FLAGS)
+        except BlockingIOError:
+            pass
+        except OSError as exc:
+            self._relay.finish(exc)
             return
-        if sent < count:
-            self._rest = memoryview(bytes(_BUFFER[sent:count]))
-            self._loop.remove_reader(self._from)
-            self._loop.add_writer(self._to, self._write)
+        self._relay.active = time.monotonic()
+        if pipe.held:
+            if not self._writing:
+                self._writing = True
+                self._loop.remove_reader(self._from)
+                self._loop.add_writer(self._to, self._write)
+            return
+        self._release()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._to)
+            self._resume()
         elif self._pause:
             self._loop.remove_reader(self._from)
             self._resume()
 
-    def _write(self) -> None:
-        try:
-            sent = self._target.send(self._rest)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._relay.finish()
-            return
-        self._relay.active = time.monotonic()
-        self._rest = self._rest[sent:]
-        if not self._rest:
-            self._loop.remove_writer(self._to)
-            self._resume()
+    def _release(self) -> None:
+        if self._pipe:
+            _give_back(self._pipe)
+            self._pipe = None
 
     def _resume(self) -> None:
         if self._pause:
@@ -107,16 +150,18 @@ class _Pump:
         self.ended = True
         try:
             self._target.shutdown(socket.SHUT_WR)
-        except OSError:
-            self._relay.finish()
+        except OSError as exc:
+            self._relay.finish(exc)
             return
         self._relay.half_closed()
 
     def stop(self) -> None:
         self._loop.remove_reader(self._from)
-        self._loop.remove_writer(self._to)
+        if self._writing:
+            self._loop.remove_writer(self._to)
         if self._timer:
             self._timer.cancel()
+        self._release()
 
 
 class Relay:
@@ -130,8 +175,8 @@ class Relay:
         )
 
     async def run(self) -> None:
-        """Until both sides have ended, one breaks, or nothing moved for too long. Raises
-        CapReached. The sockets are the caller's to close."""
+        """Until both sides have ended, or nothing moved for too long. Raises CapReached, and
+        OSError if one side breaks. The sockets are the caller's to close."""
         for pump in self._pumps:
             pump.start()
         try:
@@ -153,7 +198,7 @@ class Relay:
         if all(pump.ended for pump in self._pumps):
             self.finish()
 
-    def finish(self, failure: CapReached | None = None) -> None:
+    def finish(self, failure: Exception | None = None) -> None:
         for pump in self._pumps:
             pump.stop()
         if self._done.done():
@@ -165,7 +210,8 @@ class Relay:
 
 
 async def relay(client: socket.socket, upstream: socket.socket, account: Account) -> None:
-    """Carries everything both ways, and closes both."""
+    """Carries everything both ways, and closes both: in order, or, if one broke, by a reset, so
+    that nobody takes half of something for the whole. Raises CapReached, OSError."""
     sockets.tune(client)
     sockets.tune(upstream)
     try:

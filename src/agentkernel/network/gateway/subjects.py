@@ -16,10 +16,11 @@ from agentkernel.network.gateway.messages import Counted, NetworkEvent, Via
 from agentkernel.network.gateway.names import Names, NamesFull
 from agentkernel.network.gateway.outbox import Bucket, Outbox
 from agentkernel.network.policy.judging import Verdict, judge_connection
-from agentkernel.network.policy.model import DEFAULT_PORTS, NetworkSetting, Operator
+from agentkernel.network.policy.model import DEFAULT_PORTS, Caps, NetworkSetting, Operator
 
 CLOSING_SECONDS = 2.0
 _NAME_VERDICTS = 4096
+_DEFAULT_CAPS = Caps()
 
 
 @dataclass
@@ -42,17 +43,20 @@ class Connection:
 
 
 class Sandbox:
-    """The Subject of its flows."""
+    """The Subject of its flows. Raises OSError if its file can't be made."""
 
-    def __init__(self, world: World, id: str, setting: NetworkSetting, names: Names) -> None:
+    def __init__(
+        self, world: World, id: str, setting: NetworkSetting, path: str, owner: str = ""
+    ) -> None:
         self.id = id
-        self.names = names
+        self.owner = owner
+        self.names = Names(path)
         self.connections: set[Connection] = set()
         self._world = world
         self._setting = setting
         self._name_verdicts: dict[str, Verdict] = {}
-        self._accepted = self._denied = self._up = self._down = 0
-        self._make_buckets()
+        self._accepted = self._denied = 0
+        self._use_caps(self._caps_now())
 
     # --- what flows ask ---
 
@@ -66,11 +70,12 @@ class Sandbox:
 
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        values = self._world.values
+        bound = {binding.reference for binding in self._setting.secrets}
+        head = f"{self.owner}/"
         return {
-            binding.reference: values[binding.reference]
-            for binding in self._setting.secrets
-            if binding.reference in values
+            reference: value
+            for reference, value in self._world.values.items()
+            if reference in bound or reference.startswith(head)
         }
 
     @property
@@ -116,12 +121,12 @@ class Sandbox:
 
     def account(self, up: int, down: int) -> float:
         """Counts bytes; how long to wait before the next. Raises CapReached."""
-        self._up += up
-        self._down += down
-        caps = self._setting.policy.caps
-        if caps.upload_bytes is not None and up and self._up > caps.upload_bytes:
+        totals = self.names
+        totals.count(up, down)
+        caps = self._caps
+        if caps.upload_bytes is not None and up and totals.up > caps.upload_bytes:
             raise CapReached(f"it has sent the {caps.upload_bytes} bytes that it may send")
-        if caps.download_bytes is not None and down and self._down > caps.download_bytes:
+        if caps.download_bytes is not None and down and totals.down > caps.download_bytes:
             raise CapReached(f"it has got the {caps.download_bytes} bytes that it may get")
         pause = 0.0
         if self._up_rate and up:
@@ -136,7 +141,7 @@ class Sandbox:
         """The synthetic address of a name, with the event that it was asked for. Raises NamesFull,
         OSError."""
         try:
-            address = self.names.address_of(name, self._setting.policy.caps.names)
+            address = self.names.address_of(name, self._caps.names)
         except NamesFull:
             self.tell(
                 "network.limit", "dns", name, "it has asked for as many different names as it may"
@@ -173,7 +178,7 @@ class Sandbox:
 
     def admits(self) -> bool:
         """True if one more connection may be open at once."""
-        return len(self.connections) < self._setting.policy.caps.connections
+        return len(self.connections) < self._caps.connections
 
     def admission(self) -> float:
         """Counts a new connection; how long to wait before the next is accepted."""
@@ -182,14 +187,14 @@ class Sandbox:
 
     async def change(self, setting: NetworkSetting) -> None:
         """Another setting; returns when no flow is left that it does not allow."""
-        if setting.policy.caps != self._setting.policy.caps:
-            self._setting = setting
-            self._make_buckets()
         self._setting = setting
         await self.judge_again()
 
     async def judge_again(self) -> None:
+        """After another setting, or other words of the operator."""
         self._name_verdicts.clear()
+        if (caps := self._caps_now()) != self._caps:
+            self._use_caps(caps)
         closing = []
         for connection in self.connections:
             flow = connection.flow
@@ -239,16 +244,37 @@ class Sandbox:
             flows=len(self.connections),
             connections=self._accepted,
             denied=self._denied,
-            up=self._up,
-            down=self._down,
+            up=self.names.up,
+            down=self.names.down,
             names=len(self.names),
         )
 
-    def _make_buckets(self) -> None:
-        caps = self._setting.policy.caps
+    async def end(self) -> None:
+        """Its connections, and what it holds."""
+        await self.close(self.connections)
+        self.names.close()
+
+    def _caps_now(self) -> Caps:
+        floor = self.operator.floor
+        return narrower(self._setting.policy.caps, floor.caps if floor else Caps())
+
+    def _use_caps(self, caps: Caps) -> None:
+        self._caps = caps
         self._new = Bucket(caps.connections_per_second, caps.connections_per_second)
         self._up_rate = _rate(caps.upload_rate)
         self._down_rate = _rate(caps.download_rate)
+
+
+def narrower(caps: Caps, floor: Caps) -> Caps:
+    """A sandbox's caps within the operator's. What the floor leaves at its default, it does not
+    say."""
+    found = {}
+    for name in Caps.__struct_fields__:
+        own, bound = getattr(caps, name), getattr(floor, name)
+        if bound != getattr(_DEFAULT_CAPS, name):
+            own = bound if own is None else min(own, bound)
+        found[name] = own
+    return Caps(**found)
 
 
 def _rate(bytes_a_second: int | None) -> Bucket | None:

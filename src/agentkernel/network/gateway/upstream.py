@@ -8,6 +8,7 @@ answers first this and then that gains nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from agentkernel.network.gateway import upstream_proxy
 from agentkernel.network.gateway.flow import Flow, Refused
 from agentkernel.network.gateway.targets import is_address
 from agentkernel.network.policy.addresses import vet
+from agentkernel.network.policy.judging import judge_address
 from agentkernel.network.policy.model import Operator
 from agentkernel.network.policy.names import Address, parse_address
 
@@ -85,10 +87,8 @@ class HostDialler:
     async def _ask_system(self, host: str) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
-            # The dot keeps the host's search list out: the guest asked for this name.
             infos = await loop.run_in_executor(
-                self._threads,
-                lambda: socket.getaddrinfo(f"{host}.", None, type=socket.SOCK_STREAM),
+                self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
             )
         except (socket.gaierror, UnicodeError):
             return []
@@ -97,8 +97,13 @@ class HostDialler:
     def _vetted(self, flow: Flow, found: Sequence[Address]) -> list[Address]:
         """Those that may be dialled: all of them, or none. A name that means a public and a private
         address at once is a trick, or a fault that should be seen."""
-        verdict = flow.verdict
+        verdict, setting = flow.verdict, flow.subject.setting
         for address in found:
+            denied = judge_address(
+                setting.policy, flow.subject.operator.floor, flow.host, flow.port, address
+            )
+            if denied is not None:
+                raise Refused(f"{flow.host} means {address}: {denied.words}", denied=True)
             why = vet(address, verdict.private, verdict.port_named, exact=verdict.exact)
             if why is not None:
                 what = "it" if str(address) == flow.host else f"{flow.host} means {address}: it"
@@ -170,8 +175,9 @@ async def connect_first(
         for task in owners:
             task.add_done_callback(_close_late)
             task.cancel()
-    if isinstance(failure, OSError) and failure.strerror:
-        raise Refused(f"{what} port {port} can't be reached: {failure.strerror}")
+    if isinstance(failure, OSError) and failure.errno:
+        why = os.strerror(failure.errno).lower()
+        raise Refused(f"{what} port {port} can't be reached: {why}")
     raise Refused(f"{what} port {port} does not answer")
 
 

@@ -95,10 +95,10 @@ class ResponseHead(Head):
     reason: bytes
 
 
-async def read_request_head(wire: Wire, *, idle: float = IDLE_SECONDS) -> RequestHead | None:
+async def read_request_head(wire: Wire) -> RequestHead | None:
     """None if nothing comes any more. Raises Malformed, Lost, TimeoutError."""
     try:
-        await wire.wait(idle)
+        await wire.wait(IDLE_SECONDS)
     except TimeoutError:
         return None
     raw = await _read_raw(wire)
@@ -232,3 +232,11 @@ def _parse(connection: h11.Connection, raw: bytes) -> object:
         return connection.next_event()
     except h11.RemoteProtocolError:
         raise Malformed("its first line or a header can't be read") from None
+
+
+def written(connection: h11.Connection, event: h11.Event) -> bytes:
+    """Raises Malformed."""
+    try:
+        return connection.send(event) or b""
+    except h11.LocalProtocolError:
+        raise Malformed("it can't be written down as HTTP") from None

@@ -44,7 +44,7 @@ class Session:
             while await self._one_request():
                 pass
             await self._client.close(reading=self._unread)
-        except (Lost, TimeoutError, ConnectionError):
+        except (Lost, TimeoutError):
             pass
         finally:
             self._drop_far()
@@ -80,27 +80,30 @@ class Session:
             raise answers.late("head") from None
 
     async def _serve(self, head: RequestHead) -> bool:
-        self._method, self._path = head.method, answers.short_path(path_of(head.target))
-        target, alone = self._judge(head)
+        self._method = head.method
         guard = Guard(self._flow, secure=self._tls and self._named)
+        self._path = guard.shown(head.target, path_of(head.target))
+        target, alone = self._judge(head)
+        target, headers = guard.request(target, head.passed_on())
         while True:
             far = await self._reach()
-            repeatable = self._far_used and head.method in REPEATABLE and head.framing == "none"
+            again = self._far_used and head.method in REPEATABLE and head.framing == "none"
             self._far_used = True
-            exchange = Exchange(self._flow, self._client, far, head, target, guard, alone=alone)
+            exchange = Exchange(self._flow, self._client, far, head, guard, alone=alone)
             try:
-                await exchange.run()
+                await exchange.run(target, headers)
                 break
             except FarClosed:
-                # An idle connection that the far side closed just as it was used again.
+                # An idle connection that the far side closed just as it was used again?
                 self._drop_far()
-                if not repeatable:
+                if not again:
                     raise answers.fault(
                         f"{self._flow.host} closed the connection without a response",
                         check="response",
                     ) from None
             finally:
                 self._answering = exchange.answering
+        self._unread = not exchange.uploaded
         if not exchange.keeps_far:
             self._drop_far()
         return exchange.keeps_client
@@ -113,10 +116,8 @@ class Session:
         if verdict.outcome == "deny":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
         target, absolute = check_place(head, flow.host, flow.port, tls=self._tls)
-        path = path_of(target)
-        self._path = answers.short_path(path)
         policy, floor = flow.subject.setting.policy, flow.subject.operator.floor
-        verdict = judge_request(policy, floor, flow.host, flow.port, head.method, path)
+        verdict = judge_request(policy, floor, flow.host, flow.port, head.method, path_of(target))
         if verdict.outcome != "allow":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
         flow.subject.emit(
@@ -161,5 +162,5 @@ class Session:
 
     async def _answer(self, answer: Answer) -> None:
         response = answers.response_of(answer, self._flow, self._method, self._path)
-        self._client.write(response)
+        await self._client.write(response)
         await self._flow.subject.take(down=len(response))

@@ -84,6 +84,7 @@ class SecretBinding(
     `reference` is "owner/NAME" in the store of secrets; `env` the variable that holds `placeholder`
     inside. It is swapped on its way to one of `hosts` (names as in a rule, port 443 unless ":PORT"
     is said), over verified TLS, in one of `headers`; elsewhere in the request only if asked for.
+    `git`: git inside is told to send it to these hosts.
     """
 
     reference: str
@@ -93,6 +94,7 @@ class SecretBinding(
     headers: tuple[str, ...] = ("authorization",)
     query: bool = False
     body: bool = False
+    git: bool = False
 
 
 class NetworkSetting(

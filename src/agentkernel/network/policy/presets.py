@@ -77,12 +77,6 @@ PRESETS: dict[str, Preset] = {
     "xai": Preset("xAI's API", ("api.x.ai",)),
 }  # fmt: skip
 
-OF_PROFILE: dict[str, tuple[str, ...]] = {
-    "restrictive": (),
-    "moderate": (REGISTRIES,),
-    "permissive": (REGISTRIES, PUBLIC),
-}
-
 
 def expand_presets(names: Iterable[str], registries: tuple[Rule, ...]) -> list[Rule]:
     """The rules of all of them. Raises InvalidInputError for a name that is not known."""
@@ -123,6 +117,8 @@ def _registries(name: str, registries: tuple[Rule, ...]) -> list[Rule]:
     return [
         msgspec.structs.replace(
             rule, methods=(), paths=(), tls="splice",
+            # Nobody looks whether the far side is the registry: a private one has to be named.
+            private=rule.private and "(its default)" not in rule.source,
             source=rule.source.replace(REGISTRIES, REGISTRIES + _SPLICE, 1),
         )
         for rule in found

@@ -12,8 +12,9 @@ from msgspec import Meta
 from agentkernel.errors import InvalidInputError
 from agentkernel.network.policy.comparing import is_wider
 from agentkernel.network.policy.model import FIRST_PHASE, Caps, NetworkSetting, Policy, Rule
-from agentkernel.network.policy.presets import OF_PROFILE, PRESETS, expand_presets
+from agentkernel.network.policy.presets import PRESETS, expand_presets
 from agentkernel.network.policy.targets import check_rule, parse_target
+from agentkernel.security.profiles import security_profile
 
 __all__ = [
     "NetworkRequest",
@@ -60,8 +61,7 @@ def expand_network(
     `registries`, permissive the public internet. `registries`: the rules that preset stands for on
     this machine. Raises InvalidInputError."""
     request = request or NetworkRequest()
-    if profile not in OF_PROFILE:
-        raise InvalidInputError(f"{profile!a} is not a profile")
+    presets = security_profile(profile).network
     caps = request.caps or Caps()
     phases = {
         check_phase(name): expand_phase(phase, registries, caps=caps)
@@ -69,7 +69,6 @@ def expand_network(
     }
     beside = request.presets is not None or request.allow or request.deny or request.rules
     if FIRST_PHASE not in phases:
-        presets = OF_PROFILE[profile]
         phases[FIRST_PHASE] = expand_phase(request, registries, caps=caps, presets=presets)
     elif beside:
         raise InvalidInputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from typing import Any
 
 from agentkernel.network.registries.addresses import UnusableAddress, parse
@@ -29,13 +28,13 @@ def read_cargo(places: Places, entries: tuple[NetrcEntry, ...]) -> list[Registry
     tokens: dict[str, tuple[str, str]] = {}
     for directory in (home, "/.cargo"):  # the user's counts least
         path = places.first(f"{directory}/config", f"{directory}/config.toml")
-        content = _toml(places, path)
+        content = places.toml(path)
         sources |= {name: (item, path) for name, item in _tables(content, "source")}
         for name, item in _tables(content, "registries"):
             if isinstance(item.get("index"), str):
                 indexes[name] = (item["index"], path)
     path = places.first(f"{home}/credentials", f"{home}/credentials.toml")
-    for name, item in _tables(_toml(places, path), "registries"):
+    for name, item in _tables(places.toml(path), "registries"):
         if isinstance(item.get("token"), str):
             tokens[name] = (item["token"], path)
     _add_variables(places, indexes, tokens)
@@ -74,14 +73,6 @@ def read_cargo(places: Places, entries: tuple[NetrcEntry, ...]) -> list[Registry
     if not replaced:
         registries = defaults("cargo", CARGO) + registries
     return with_company("cargo", CARGO, registries)
-
-
-def _toml(places: Places, path: str) -> Table:
-    try:
-        return tomllib.loads(places.text(path)) if path else {}
-    except (ValueError, RecursionError):
-        places.note(f"{path} is not TOML, so it counts as empty.")
-        return {}
 
 
 def _tables(content: Table, key: str) -> list[tuple[str, Table]]:

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from agentkernel.network.policy.model import Rule
 from agentkernel.network.registries.apt import read_apt
 from agentkernel.network.registries.cargo import read_cargo
@@ -49,11 +47,6 @@ class MachineReader:
             machine = _read(places)
             self._before = (places, machine)
             return machine
-
-
-def spliced(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The rules for `registries:splice`: nothing is intercepted, so any method passes."""
-    return tuple(replace(rule, methods=(), tls="splice") for rule in rules)
 
 
 def distribution_of(os_release: str) -> str:
@@ -98,21 +91,31 @@ def _read(places: Places) -> Machine:
 
 
 def _rules(registries: Iterable[Registry]) -> tuple[Rule, ...]:
-    """One rule a host and port. An address that is not public is allowed exactly where the
-    machine's configuration names the host and the port."""
-    rules: dict[tuple[str, int], Rule] = {}
+    """One rule a host and port, whose source tells of all clients that use it. An address that is
+    not public is allowed exactly where the machine's configuration names the host and the port."""
+    users: dict[tuple[str, int], list[Registry]] = {}
     for item in sorted(registries, key=lambda item: not item.named):
-        rules.setdefault(
-            (item.host, item.port),
-            Rule(
-                host=item.host,
-                ports=(item.port,),
-                methods=METHODS,
-                private=item.named,
-                source=f"registries: {item.ecosystem} ({item.source})",
-            ),
+        users.setdefault((item.host, item.port), []).append(item)
+    return tuple(
+        Rule(
+            host=host,
+            ports=(port,),
+            methods=METHODS,
+            # Over TLS the far side proves that it is the registry before a byte goes there, so it
+            # does not matter where this machine's names lead: companies have mirrors under them.
+            private=any(item.named or item.url.startswith("https:") for item in items),
+            source=f"registries: {', '.join(_clients(items))}",
         )
-    return tuple(rules.values())
+        for (host, port), items in users.items()
+    )
+
+
+def _clients(registries: Iterable[Registry]) -> Iterable[str]:
+    """Each once, with the first place that says so."""
+    places: dict[str, str] = {}
+    for item in registries:
+        places.setdefault(item.ecosystem, item.source)
+    return (f"{ecosystem} ({source})" for ecosystem, source in places.items())
 
 
 def _credentials(registries: Iterable[Registry]) -> tuple[Credential, ...]:

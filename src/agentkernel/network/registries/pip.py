@@ -8,7 +8,6 @@ variables. uv does not read them: it has files and variables of its own, whose r
 from __future__ import annotations
 
 import os
-import tomllib
 from typing import Any
 
 from agentkernel.network.registries.addresses import UnusableAddress, canonical_host, parse
@@ -141,10 +140,7 @@ def _uv_says(places: Places) -> Said:
     if places.variable("UV_NO_CONFIG") not in ("", "0", "false"):
         files = []
     for path in files:
-        try:
-            said.update(_uv_file(tomllib.loads(places.text(path)), path))
-        except (ValueError, RecursionError):
-            places.note(f"{path} is not TOML, so it counts as empty.")
+        said |= _uv_file(places.toml(path), path)
     for role, names in {
         "index": ("UV_INDEX_URL", "UV_DEFAULT_INDEX"),
         "extra": ("UV_EXTRA_INDEX_URL", "UV_INDEX"),

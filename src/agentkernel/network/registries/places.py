@@ -11,8 +11,10 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 FILE_BYTES = 256 << 10
+TOML_LINE = 4096
 MAX_FILES = 256
 MAX_NOTES = 64
 PREFIXES = ("PIP_", "UV_", "NPM_CONFIG_", "CARGO_", "GO", "BUNDLE_", "MAVEN_", "M2_")
@@ -36,6 +38,17 @@ def signature(path: str) -> Signature:
     except (OSError, ValueError):
         return None
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
+
+
+def _read_all(fd: int) -> bytes:
+    """All of a file, or one byte more than it may have."""
+    content = b""
+    while len(content) <= FILE_BYTES:
+        more = os.read(fd, FILE_BYTES + 1 - len(content))
+        if not more:
+            break
+        content += more
+    return content
 
 
 class Places:
@@ -93,25 +106,45 @@ class Places:
         except OSError as error:
             self.note(f"{path} cannot be read ({error.strerror}), so it counts as empty.")
             return ""
-        with open(fd, "rb") as stream:
+        try:
             info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                if not stat.S_ISCHR(info.st_mode):  # /dev/null says: none
-                    self.note(f"{path} is not a regular file, so it counts as empty.")
-                return ""
-            if info.st_uid not in self.owners or info.st_mode & stat.S_IWOTH:
-                # It decides which hosts sandboxes may reach.
-                self.note(f"{path} can be written by others, so it counts as empty.")
-                return ""
-            try:
-                content = stream.read(FILE_BYTES + 1)
-            except OSError as error:
-                self.note(f"{path} cannot be read ({error.strerror}), so it counts as empty.")
-                return ""
+            why = self._unusable(info)
+            content = b"" if why or not stat.S_ISREG(info.st_mode) else _read_all(fd)
+        except OSError as error:
+            why, content = f"cannot be read ({error.strerror})", b""
+        finally:
+            os.close(fd)
         if len(content) > FILE_BYTES:
-            self.note(f"{path} is larger than {FILE_BYTES >> 10} KiB, so it counts as empty.")
+            why = f"is larger than {FILE_BYTES >> 10} KiB"
+        if why:
+            self.note(f"{path} {why}, so it counts as empty.")
             return ""
         return content.decode("utf-8", "replace").removeprefix("\ufeff")
+
+    def _unusable(self, info: os.stat_result) -> str:
+        if stat.S_ISCHR(info.st_mode):
+            return ""  # /dev/null: the usual way to say that there is none
+        if not stat.S_ISREG(info.st_mode):
+            return "is not a regular file"
+        if info.st_uid not in self.owners or info.st_mode & stat.S_IWOTH:
+            return "can be written by others"  # and it decides which hosts sandboxes may reach
+        return ""
+
+    def toml(self, path: str) -> dict[str, Any]:
+        """The file's tables; none if it is no TOML."""
+        text = self.text(path) if path else ""
+        if not text:
+            return {}
+        import tomllib
+
+        try:
+            # A key of many parts takes their number squared.
+            if len(max(text.splitlines(), key=len, default="")) <= TOML_LINE:
+                return tomllib.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        self.note(f"{path} is not usable as TOML, so it counts as empty.")
+        return {}
 
     def listing(self, path: str, suffixes: tuple[str, ...]) -> list[str]:
         """Paths of the files in a directory whose names end so, in the order of their names."""

@@ -4,9 +4,10 @@ What must hold: of a form that is there, however it is cut into pieces, no calle
 piece go before the whole has been seen. What is held back for that is no more than could begin a
 form, so that streams go on at once.
 
-It is fast where there is nothing, which is nearly always. A form has two *anchors*: stretches that
-no encoder escapes. If a form is there, either an anchor stands there as it is, or something breaks
-both of them; so a text without anchors and without two escapes close to each other has no form.
+It is fast where there is nothing, which is nearly always. A form has two *anchors*: stretches of
+characters that need no escape. If a form is there, either an anchor stands there as it is, or
+something breaks both of them: escapes that nobody needs, one of them and a line's end. So a text
+without anchors has to be looked at closely only where such escapes are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agentkernel.network.secrets.forms import (
     CUT_ESCAPE,
     ESCAPES,
     LONGEST_ESCAPE,
+    NEEDLESS_ESCAPES,
     WRAPPED,
     Folded,
     Form,
@@ -27,12 +29,13 @@ from agentkernel.network.secrets.forms import (
 
 T = TypeVar("T")
 
-_ANCHOR_BYTES: Final = 8
-_ANCHOR: Final = re.compile(rb"[A-Za-z0-9_.~-]{8}")
+_LEAST_ANCHOR: Final = 6
+_ANCHOR: Final = re.compile(rb"[A-Za-z0-9_.~-]{6,}")
 # Beyond so many anchors one pass over eight bytes at a time is faster than one pass each.
 _FEW: Final = 64
 _HEAD: Final = 3
 _LONG: Final = 1024
+_WRITTEN: Final = (b"%%%02X", b"%%%02x", b"%%25%02X", b"%%25%02x", b"\\u%04x")
 
 
 class Match(NamedTuple, Generic[T]):
@@ -65,14 +68,16 @@ class Finder(Generic[T]):
             if len(found) < 2 or undone != form.text:
                 self._bare.append(form.text)
             for text in {form.text, undone}:
-                if len(text) >= _ANCHOR_BYTES:
+                if len(text) >= _LEAST_ANCHOR:
                     self._undone.append((text, form, whose))
                     self._heads.setdefault(text[:_HEAD], []).append(text)
                     self._starts.update(text[:size] for size in range(1, _HEAD))
         self._longest = max((len(form.text) for form, _ in self._forms), default=0)
         self._anchors = tuple(anchors)
         self._grid: frozenset[int] = frozenset()
+        self._needed: list[tuple[bytes, bytes]] = []
         if len(anchors) > _FEW:
+            self._needed = _needed_escapes({byte for form, _ in self._forms for byte in form.text})
             self._grid = frozenset(
                 int.from_bytes(form.text[at : at + 8], "little")
                 for form, _ in self._forms
@@ -81,27 +86,29 @@ class Finder(Generic[T]):
 
     def find(self, text: bytes) -> list[Match[T]]:
         """From left to right; where two overlap, the one that begins first, or else the longer."""
-        if not self._forms or not self._suspicious(text):
-            return []
         found = [
-            Match(at, at + len(form.text), form, whose, True)
-            for form, whose in self._forms
-            for at in _all(text, form.text)
+            match for first, last in self._regions(text) for match in self._in(text, first, last)
         ]
-        folded = Folded(text)
-        if folded.text != text:
-            for undone, form, whose in self._undone:
-                for at in _all(folded.text, undone):
-                    start = folded.begins(at)
-                    end = folded.ends(at + len(undone))
-                    exact = text[start:end] == form.text
-                    found.append(Match(start, end, form, whose, exact))
         found.sort(key=lambda match: (match.start, -match.end, not match.exact))
         kept: list[Match[T]] = []
         for match in found:
             if not kept or match.start >= kept[-1].end:
                 kept.append(match)
         return kept
+
+    def _in(self, text: bytes, first: int, last: int) -> Iterable[Match[T]]:
+        region = text[first:last]
+        for form, whose in self._forms:
+            for at in _all(region, form.text):
+                yield Match(first + at, first + at + len(form.text), form, whose, True)
+        folded = Folded(region)
+        if folded.text == region:
+            return
+        for undone, form, whose in self._undone:
+            for at in _all(folded.text, undone):
+                start, end = folded.begins(at), folded.ends(at + len(undone))
+                exact = region[start:end] == form.text
+                yield Match(first + start, first + end, form, whose, exact)
 
     def unfinished(self, text: bytes) -> int:
         """Where that begins, at the end of a text, which may become a form with what follows; the
@@ -133,22 +140,32 @@ class Finder(Generic[T]):
                 return len(text) - size
         return len(text)
 
-    def _suspicious(self, text: bytes) -> bool:
-        if self._grid:
-            # Fifteen bytes of a form have eight that stand on the grid, wherever they begin.
-            lines = text.translate(None, b"\r\n")
-            if not self._grid.isdisjoint(memoryview(lines)[: len(lines) & ~7].cast("Q")):
-                return True
-        elif any(anchor in text for anchor in self._anchors):
-            return True
-        escapes = [match.start() for escape in ESCAPES for match in escape.finditer(text)]
-        if self._bare or self._grid:
-            return bool(escapes) or any(form in text for form in self._bare)
-        escapes.sort()
+    def _regions(self, text: bytes) -> Iterable[tuple[int, int]]:
+        """Where to look closely."""
+        if not self._forms:
+            return []
+        if self._stands_there(text) or any(form in text for form in self._bare):
+            return [(0, len(text))]
+        sorts = (*ESCAPES, WRAPPED) if self._bare else NEEDLESS_ESCAPES
+        breaks = sorted(match.start() for sort in sorts for match in sort.finditer(text))
         span = self._longest * LONGEST_ESCAPE
-        return any(
-            right - left <= span for left, right in zip(escapes, escapes[1:], strict=False)
-        ) or any(WRAPPED.search(text, max(0, at - span), at + span) for at in escapes)
+        regions: list[tuple[int, int]] = []
+        for at in breaks:
+            first, last = max(0, at - span), at + span
+            if regions and first <= regions[-1][1]:
+                regions[-1] = (regions[-1][0], last)
+            else:
+                regions.append((first, last))
+        return regions
+
+    def _stands_there(self, text: bytes) -> bool:
+        if not self._grid:
+            return any(anchor in text for anchor in self._anchors)
+        # Fifteen bytes of a form have eight that stand on the grid, wherever they begin.
+        plain = text.translate(None, b"\r\n")
+        for escape, byte in self._needed:
+            plain = plain.replace(escape, byte)
+        return not self._grid.isdisjoint(memoryview(plain)[: len(plain) & ~7].cast("Q"))
 
 
 class Held:
@@ -179,16 +196,26 @@ class Held:
 
 
 def _anchors(form: bytes) -> Sequence[bytes]:
-    """Two at most, that do not touch, from the end: what forms have in common is their prefix."""
-    found: list[bytes] = []
-    end = len(form)
-    while end >= _ANCHOR_BYTES and len(found) < 2:
-        if _ANCHOR.fullmatch(form, end - _ANCHOR_BYTES, end):
-            found.append(form[end - _ANCHOR_BYTES : end])
-            end -= _ANCHOR_BYTES
-        else:
-            end -= 1
-    return found
+    """Two at most, that do not touch: the longest there are, for they are the fastest to find."""
+    runs = sorted(_ANCHOR.findall(form), key=len)[-2:]
+    if runs and len(runs[-1]) >= 2 * _LEAST_ANCHOR + 1:
+        longest = runs[-1]
+        middle = len(longest) // 2
+        if len(runs) == 1 or len(runs[0]) < middle:
+            return [longest[:middle], longest[middle + 1 :]]
+    return runs
+
+
+def _needed_escapes(used: set[int]) -> list[tuple[bytes, bytes]]:
+    """How URLs and JSON write those of the bytes that can't stand there as they are."""
+    made = []
+    for byte in used:
+        plain = bytes([byte])
+        if not _ANCHOR.match(plain * _LEAST_ANCHOR):
+            made += [(escape % byte, plain) for escape in _WRITTEN]
+            if plain in b'"/\\':
+                made.append((b"\\" + plain, plain))
+    return made
 
 
 def _all(text: bytes, form: bytes) -> Iterable[int]:

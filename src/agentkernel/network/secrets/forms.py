@@ -24,6 +24,13 @@ ESCAPES: Final = (
     re.compile(rb"\\(?:u00" + _HEX + rb"{2}|x" + _HEX + rb'{2}|["/\\])'),
     re.compile(rb"&(?:#[0-9]{1,4}|#[xX]" + _HEX + rb"{1,4}|amp|lt|gt|quot|apos);"),
 )
+# Escapes of characters that need none: no encoder makes them, but one who hides something does.
+_NEEDLESS: Final = rb"(?:2[DdEe]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa]|5[Ff]|7[Ee])"
+NEEDLESS_ESCAPES: Final = (
+    re.compile(rb"%(?:25){0,2}" + _NEEDLESS),
+    re.compile(rb"\\(?:u00|x)" + _NEEDLESS),
+    re.compile(rb"&#(?:[0-9]{1,4}|[xX]" + _HEX + rb"{1,4});"),
+)
 # A line's end inside of base64, as mail and JSON wrap it, stands for nothing.
 _WRAP: Final = rb"(?P<wrap>(?:\r?\n|(?:\\r)?\\n)[ \t]?)"
 # So much of it has to stand before, or all there is: what is held back has lost what was before it.
