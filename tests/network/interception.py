@@ -152,6 +152,9 @@ class Heard:
         self._received += data
         return data
 
+    def forget(self) -> None:
+        self._received.clear()
+
     async def head(self) -> bytes:
         data = await self._reader.readuntil(b"\r\n\r\n")
         self._received += data

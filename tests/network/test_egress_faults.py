@@ -169,6 +169,7 @@ os.rename('/tmp/told.part', '/tmp/told')
     )
     assert status == 201, job
     frames = own.stream(f"/v1/jobs/{job['id']}/attach")
+    frames.event("started")
     frames.send(values({"port": world.recorder.port}).encode())
     frames.control(eof=True)
     frames.until(b"first")

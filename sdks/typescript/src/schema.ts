@@ -174,6 +174,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The published ports of a sandbox, and whether each is open */
+        get: operations["listPorts"];
+        put?: never;
+        /** Open a port of a sandbox on the daemon's machine, and as preview */
+        post: operations["publishPort"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports/{port}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Close a published port and what is connected to it */
+        delete: operations["unpublishPort"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -1149,7 +1184,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_refused" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1341,6 +1376,16 @@ export interface components {
             traffic: components["schemas"]["Traffic"] | null;
         };
         /**
+         * NewPort
+         * @description `port`: [[ADDRESS:]HOST_PORT:]PORT, or preview:PORT for a preview alone. `public`: its
+         *         preview asks for no token.
+         */
+        NewPort: {
+            port: string;
+            /** @default false */
+            public?: boolean;
+        };
+        /**
          * NewSandbox
          * @description It stays until somebody removes it, so it keeps its files unless told not to.
          */
@@ -1492,6 +1537,28 @@ export interface components {
             caps: components["schemas"]["Caps"];
         };
         /**
+         * Port
+         * @description A published port. `address` and `host_port`: where it is on the daemon's machine; null: as a
+         *         preview alone. `preview_url` is there while the daemon listens on a network, with the token for
+         *         those who may run commands. `error` says why it is not open.
+         */
+        Port: {
+            port: number;
+            address: string | null;
+            host_port: number | null;
+            public: boolean;
+            open: boolean;
+            error: string | null;
+            preview_host: string;
+            preview_path: string;
+            preview_url: string | null;
+            token?: string;
+        };
+        /** PortList */
+        PortList: {
+            ports: components["schemas"]["Port"][];
+        };
+        /**
          * Probe
          * @description Nothing to choose yet.
          */
@@ -1535,7 +1602,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_refused" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1549,6 +1616,26 @@ export interface components {
             /** @enum {unknown} */
             event: "progress";
             text: string;
+        };
+        /**
+         * Published
+         * @description `run` only: where a port of the sandbox is on the daemon's machine.
+         */
+        Published: {
+            /** @enum {unknown} */
+            event: "published";
+            port: number;
+            address: string;
+            host_port: number;
+        };
+        /**
+         * PublishedAt
+         * @description Where a port of the sandbox is on the daemon's machine.
+         */
+        PublishedAt: {
+            port: number;
+            address: string;
+            host_port: number;
         };
         /**
          * Result
@@ -2441,6 +2528,82 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ProbeResult"];
                 };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listPorts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    publishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPort"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Port"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    unpublishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+                /** @description Number of the port inside. */
+                port: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Problem"];
         };

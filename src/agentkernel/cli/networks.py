@@ -142,6 +142,8 @@ def _line(event: Event) -> str:
     request = " ".join(filter(None, (body.get("method"), body.get("path"))))
     times = f"  ({body['times']} times)" if body.get("times", 1) > 1 else ""
     words = body.get("reason") or body.get("source") or body.get("what") or ""
+    if event.kind == "network.allow" and body.get("rule"):
+        words = f"rule {body['rule']} ({body.get('source', '')})"
     kind = event.kind.removeprefix("network.")
     where = f"{body.get('host', '')}{port}"
     return printable(f"{when}  {kind:<8} {where} {request}".rstrip() + f"  {words}{times}")

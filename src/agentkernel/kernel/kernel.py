@@ -46,6 +46,7 @@ from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.rows import insert_row
+from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
@@ -81,6 +82,7 @@ class Kernel(Changes, Looks):
         self.jobs: Jobs
         self.ports: Ports
         self.tokens: Tokens
+        self.secrets: Secrets
         self.networks: Networks
         self.network: NetworkControl
         self._making = NetworkMaking(self.state_dir)
@@ -102,8 +104,10 @@ class Kernel(Changes, Looks):
         self.jobs = Jobs(self._store, self._find, self.trail)
         self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
+        self.secrets = Secrets(self.state_dir, self._store, self.trail)
         operator = self._making.operator() if self._operator is None else self._operator
         self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
+        self.secrets.on_change = self.networks.secrets_changed
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making
         )
@@ -140,6 +144,7 @@ class Kernel(Changes, Looks):
                 live.sandbox.channel.close()
         self._live.clear()
         await self.tokens.close()
+        await self.secrets.close()
         await self._store.close()
         self.trail.close()
         self._lock.release()
@@ -400,7 +405,8 @@ class Kernel(Changes, Looks):
             await self.networks.attach(live.sandbox, record.owner, setting)
 
     async def _secret_values(self, references: Iterable[str]) -> Mapping[str, bytes]:
-        return self._making.values(references)
+        sought = set(references)
+        return {**self._making.values(sought), **await self.secrets.values(sought)}
 
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []

@@ -92,14 +92,10 @@ class Networks:
             known = sandbox.id in kept
             way = WayOut(sandbox, owner, setting, None, registered=known)
             self._ways[sandbox.id] = way
-            try:
-                if known:
-                    await self._update(way)
-                else:
-                    way.sockets = await sandbox.open_network()
-                    self._listen(way)
-            except AgentKernelError as exc:
-                self._fault(way, exc.message)
+            if known:
+                await self._update(way)
+            else:
+                await self._open(way)
         if self._link:
             for id in kept - self._ways.keys():
                 await self._forget(id)
@@ -225,7 +221,7 @@ class Networks:
                 return
             except AgentKernelError as exc:
                 self._fault(way, exc.message)
-                self._listen_later(way)
+                self._open_later(way)
                 return
             try:
                 await self._send_secrets()
@@ -244,13 +240,20 @@ class Networks:
             finally:
                 os.close(pid)
 
-    def _listen_later(self, way: WayOut) -> None:
-        """The gateway could not be had: what comes next tries again."""
+    async def _open(self, way: WayOut) -> None:
+        """By entering the namespace, where a guest may be in the way: then it is tried again."""
+        try:
+            way.sockets = way.sockets or await way.sandbox.open_network()
+            self._listen(way)
+        except AgentKernelError as exc:
+            self._fault(way, exc.message)
+            self._open_later(way)
 
+    def _open_later(self, way: WayOut) -> None:
         async def later() -> None:
             await asyncio.sleep(_PAUSES[-1])
             if self._ways.get(way.sandbox.id) is way and not way.registered:
-                self._listen(way)
+                await self._open(way)
 
         self._start(later())
 

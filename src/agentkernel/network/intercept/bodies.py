@@ -33,6 +33,8 @@ class Body:
             case _:
                 piece = await self._wire.read(self._seconds)
                 self.complete = not piece
+                if self.complete and self._wire.cut:
+                    raise Malformed("its body was cut off")
                 return piece
 
     async def _read_counted(self) -> bytes:

@@ -25,8 +25,8 @@ from agentkernel.network.intercept.wire import Lost, Wire
 
 INFORMATIONAL = 16
 """How many responses of the kind "100 Continue" may precede the real one."""
-HALF_CLOSED_SECONDS = 60.0
-"""How long the far side may take for a guest that has closed its half."""
+HALF_CLOSED_SECONDS = 15.0
+"""How long the far side may take for a guest that has closed its half, or gone: that looks alike."""
 
 
 class FarClosed(Exception):
@@ -48,6 +48,7 @@ class Exchange:
         self._guard = guard
         self._upload = Upload(flow, client, far, head, guard)
         self._search = guard.search()
+        self._patience: asyncio.TimerHandle | None = None
         self.answering = False
         self.uploaded = False
         self.keeps_client = head.keeps and not alone
@@ -55,35 +56,40 @@ class Exchange:
 
     async def run(self, target: bytes, headers: list[Header]) -> None:
         """Raises Answer, FarClosed, CapReached, Lost, TimeoutError."""
-        loop = asyncio.get_running_loop()
-        patience: list[asyncio.TimerHandle] = []
-
-        def half_closed() -> None:
-            patience.append(loop.call_later(HALF_CLOSED_SECONDS, self._far.abort))
-
-        self._client.on_lost, self._client.on_ended = self._far.abort, half_closed
-        if self._client.ended:
-            half_closed()
         uploading: asyncio.Task[None] | None = None
         try:
             await self._upload.begin(target, headers)
             self._guard.tell()
             if self._upload.going_on:
-                uploading = asyncio.create_task(self._upload.go_on())
+                uploading = asyncio.create_task(self._upload_and_watch())
+            else:
+                self._client.watch(self._client_ended)
             await self._respond_or_say_why()
         finally:
-            self._client.on_lost = self._client.on_ended = None
-            for timer in patience:
-                timer.cancel()
             if uploading is not None:
                 uploading.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await uploading
+            self._client.unwatch()
+            if self._patience is not None:
+                self._patience.cancel()
             self._guard.tell()
             self.uploaded = self._upload.complete
             if not self.uploaded:
                 # Answered before the whole was read: the rest is no request.
                 self.keeps_client = self.keeps_far = False
+
+    async def _upload_and_watch(self) -> None:
+        await self._upload.go_on()
+        if self._upload.complete:
+            self._client.watch(self._client_ended)
+
+    def _client_ended(self) -> None:
+        if self._client.lost:
+            self._far.abort()
+        else:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(HALF_CLOSED_SECONDS, self._far.abort)
 
     async def _respond_or_say_why(self) -> None:
         """What went wrong with the request's body ends the wait for a response, and is why."""
@@ -172,5 +178,4 @@ class Exchange:
 
     async def _give(self, data: bytes) -> None:
         await self._flow.subject.take(down=len(data))
-        self._client.write(data)
-        await self._client.drain()
+        await self._client.write(data)

@@ -15,14 +15,12 @@ async def relay(client: Wire, far: Wire, subject: Subject) -> None:
     async def up() -> None:
         while data := await client.read():
             await subject.take(up=len(data))
-            far.write(data)
-            await far.drain()
+            await far.write(data)
 
     async def down() -> None:
         while data := await far.read():
             await subject.take(down=len(data))
-            client.write(data)
-            await client.drain()
+            await client.write(data)
 
     tasks = [asyncio.create_task(up()), asyncio.create_task(down())]
     try:
@@ -30,7 +28,7 @@ async def relay(client: Wire, far: Wire, subject: Subject) -> None:
         for task in done:
             task.result()
         if tasks[0] in done:
-            await far.close()
+            await far.close(reading=False)
     finally:
         for task in tasks:
             task.cancel()

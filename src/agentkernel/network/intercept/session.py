@@ -44,7 +44,7 @@ class Session:
             while await self._one_request():
                 pass
             await self._client.close(reading=self._unread)
-        except (Lost, TimeoutError, ConnectionError):
+        except (Lost, TimeoutError):
             pass
         finally:
             self._drop_far()
@@ -162,5 +162,5 @@ class Session:
 
     async def _answer(self, answer: Answer) -> None:
         response = answers.response_of(answer, self._flow, self._method, self._path)
-        self._client.write(response)
+        await self._client.write(response)
         await self._flow.subject.take(down=len(response))

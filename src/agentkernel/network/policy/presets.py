@@ -117,6 +117,8 @@ def _registries(name: str, registries: tuple[Rule, ...]) -> list[Rule]:
     return [
         msgspec.structs.replace(
             rule, methods=(), paths=(), tls="splice",
+            # Nobody looks whether the far side is the registry: a private one has to be named.
+            private=rule.private and "(its default)" not in rule.source,
             source=rule.source.replace(REGISTRIES, REGISTRIES + _SPLICE, 1),
         )
         for rule in found

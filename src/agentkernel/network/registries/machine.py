@@ -101,7 +101,9 @@ def _rules(registries: Iterable[Registry]) -> tuple[Rule, ...]:
             host=host,
             ports=(port,),
             methods=METHODS,
-            private=any(item.named for item in items),
+            # Over TLS the far side proves that it is the registry before a byte goes there, so it
+            # does not matter where this machine's names lead: companies have mirrors under them.
+            private=any(item.named or item.url.startswith("https:") for item in items),
             source=f"registries: {', '.join(_clients(items))}",
         )
         for (host, port), items in users.items()

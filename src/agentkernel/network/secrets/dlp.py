@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from re import _constants as _codes  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
+from re import _constants as _codes
+from re import _parser
 from typing import Any, Final
 
 from agentkernel.errors import InvalidInputError
