@@ -404,9 +404,10 @@ class Kernel(Changes, Looks):
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
 
-    async def _secret_values(self, references: Iterable[str]) -> Mapping[str, bytes]:
-        sought = set(references)
-        return {**self._making.values(sought), **await self.secrets.values(sought)}
+    async def _secret_values(
+        self, references: Iterable[str], owners: Iterable[str]
+    ) -> Mapping[str, bytes]:
+        return {**self._making.values(references), **await self.secrets.values_of(owners)}
 
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []

@@ -36,7 +36,7 @@ from agentkernel.network.starting import reap, start_gateway
 
 log = logging.getLogger("agentkernel.kernel")
 
-Values = Callable[[Iterable[str]], Awaitable[Mapping[str, bytes]]]
+Values = Callable[[Iterable[str], Iterable[str]], Awaitable[Mapping[str, bytes]]]
 _PAUSES = (0.0, 0.2, 1.0, 5.0)
 """Before the gateway is started again, each time it dies without having lived for a while."""
 _LONG_LIFE_S = 60.0
@@ -55,7 +55,7 @@ class WayOut:
 
 
 class Networks:
-    """See the module. `values` gives the values of secrets by reference."""
+    """See the module. `values` gives secrets by reference: those named, and all of some owners."""
 
     def __init__(self, state_dir: Path, store: Store, operator: Operator, values: Values) -> None:
         self._state_dir = state_dir
@@ -233,6 +233,7 @@ class Networks:
                     id=way.sandbox.id,
                     setting=way.setting,
                     names=str(self._names_file(way.sandbox.id)),
+                    owner=way.owner,
                 )
                 way.registered = True
             except LinkClosed:
@@ -309,7 +310,8 @@ class Networks:
         if self._link is None:
             return
         wanted = {bound.reference for way in self._ways.values() for bound in way.setting.secrets}
-        values = await self._values(wanted) if wanted else {}
+        owners = {way.owner for way in self._ways.values()}
+        values = await self._values(wanted, owners) if owners else {}
         with contextlib.suppress(LinkClosed):
             await self._link.call(Secrets, values=dict(values))
 

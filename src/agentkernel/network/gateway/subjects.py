@@ -47,6 +47,7 @@ class Sandbox:
 
     def __init__(self, world: World, id: str, setting: NetworkSetting, path: str) -> None:
         self.id = id
+        self.owner = ""
         self.names = Names(path)
         self.connections: set[Connection] = set()
         self._world = world
@@ -67,11 +68,12 @@ class Sandbox:
 
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        values = self._world.values
+        bound = {binding.reference for binding in self._setting.secrets}
+        own = f"{self.owner}/"
         return {
-            binding.reference: values[binding.reference]
-            for binding in self._setting.secrets
-            if binding.reference in values
+            reference: value
+            for reference, value in self._world.values.items()
+            if reference in bound or reference.startswith(own)
         }
 
     @property

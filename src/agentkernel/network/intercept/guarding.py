@@ -30,10 +30,11 @@ class Guard:
         bindings = flow.subject.setting.secrets
         patterns = flow.subject.operator.patterns
         self._insecure = not secure and any(is_bound(b, flow.host, flow.port) for b in bindings)
-        if bindings or patterns:
+        values = flow.subject.secrets
+        if bindings or patterns or values:
             self._swapper = Swapper(
                 bindings,
-                flow.subject.secrets,
+                values,
                 flow.host,
                 flow.port if secure and is_name(flow.host) else NOWHERE,
                 _patterns(patterns),
