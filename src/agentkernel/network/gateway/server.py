@@ -161,7 +161,6 @@ class Gateway:
         except BaseException:
             await self._forget(registered)
             raise
-        registered.sandbox.owner = call.owner
         await registered.sandbox.change(call.setting)
 
     def _died(self, registered: Registered) -> None:
