@@ -77,6 +77,17 @@ class NetworkMaking:
             page=network_page(setting, name),
         )
 
+    def notes(self) -> list[str]:
+        """What of this machine's registries could not be used, in sentences."""
+        machine = self._machine()
+        short = [
+            f"the password for {one.host} ({one.source}) has fewer than 16 characters: sandboxes "
+            "reach it without"
+            for one in machine.credentials
+            if _binding(one) is None
+        ]
+        return [*machine.notes, *short]
+
     def operator(self) -> Operator:
         """As the user's config.toml says under [network]. Raises for a file that is wrong."""
         path = user_file()
