@@ -12,7 +12,6 @@ from agentkernel.network.policy.model import NetworkSetting, SecretBinding
     ("target", "host", "port", "means"),
     [
         ("api.example.org", "api.example.org", 443, True),
-        ("API.example.org", "api.example.org", 443, True),
         ("api.example.org", "api.example.org", 80, False),
         ("api.example.org:8443", "api.example.org", 8443, True),
         ("api.example.org:8443", "api.example.org", 443, False),

@@ -90,6 +90,18 @@ async def test_a_placeholder_becomes_the_value_and_the_event_says_so(
     assert VALUE.decode() not in json.dumps(sandbox.events)
 
 
+async def test_a_value_with_a_line_feed_makes_no_header_of_its_own(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    sandbox = make()
+    sandbox.secrets = {"u/KEY": b"abcdefghijklmnop\r\nX-Other: 1234567890"}
+    async with Server(says(OK)).listening(certificates.context()) as server:
+        async with guest(sandbox, To(server.port), port=443, trusting=trusting) as client:
+            raw = get(b"Authorization: Bearer " + PLACEHOLDER.encode())
+            assert (await client.ask(raw)).status == 400
+        assert b"".join(server.received) == b""
+
+
 async def test_basic_credentials_are_decoded_swapped_and_encoded(
     certificates: Certificates, trusting: ssl.SSLContext, make: Make
 ) -> None:
