@@ -73,6 +73,8 @@ def _print(state: dict[str, Any], options: argparse.Namespace) -> int:
     for bound in state["secrets"]:
         hosts = ", ".join(bound["hosts"])
         print(f"secret {printable(bound['reference'])} as {printable(bound['env'])} for {hosts}")
+    for note in state.get("notes", ()):
+        print(f"note: {printable(note)}")
     if traffic := state.get("traffic"):
         print(
             f"traffic: {traffic['connections']} connections ({traffic['flows']} open), "

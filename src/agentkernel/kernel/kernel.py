@@ -54,6 +54,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
 from agentkernel.network.policy.model import NetworkSetting, Operator
+from agentkernel.network.secrets.bindings import guest_environment
 
 LOCAL_OWNER = "local"
 
@@ -186,7 +187,8 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         blueprint = expand(spec, owned=owned)
-        setting = self._making.setting(spec.network, spec.profile)
+        bound = await self.secrets.resolve(spec.secrets, owner=owner)
+        setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         if has_any(setting):
@@ -201,7 +203,7 @@ class Kernel(Changes, Looks):
             owner=owner,
             backend=backend.name,
             blueprint=msgspec.to_builtins(blueprint),
-            env=spec.env,
+            env={**guest_environment(bound), **spec.env},
             labels=dict(labels or {}),
             config=None if spec.config is None else msgspec.to_builtins(spec.config),
             ephemeral=spec.ephemeral,
@@ -405,7 +407,7 @@ class Kernel(Changes, Looks):
             await self.networks.attach(live.sandbox, record.owner, setting)
 
     async def _secret_values(
-        self, references: Iterable[str], owners: Iterable[str]
+        self, owners: Iterable[str], references: Iterable[str]
     ) -> Mapping[str, bytes]:
         return {**self._making.values(references), **await self.secrets.values_of(owners)}
 

@@ -37,6 +37,7 @@ from agentkernel.network.starting import reap, start_gateway
 log = logging.getLogger("agentkernel.kernel")
 
 Values = Callable[[Iterable[str], Iterable[str]], Awaitable[Mapping[str, bytes]]]
+"""All of these owners, and these, by reference."""
 _PAUSES = (0.0, 0.2, 1.0, 5.0)
 """Before the gateway is started again, each time it dies without having lived for a while."""
 _LONG_LIFE_S = 60.0
@@ -55,7 +56,7 @@ class WayOut:
 
 
 class Networks:
-    """See the module. `values` gives secrets by reference: those named, and all of some owners."""
+    """See the module. `values` gives secrets."""
 
     def __init__(self, state_dir: Path, store: Store, operator: Operator, values: Values) -> None:
         self._state_dir = state_dir
@@ -231,9 +232,9 @@ class Networks:
                     way.sockets.names.fileno(),
                     pid,
                     id=way.sandbox.id,
+                    owner=way.owner,
                     setting=way.setting,
                     names=str(self._names_file(way.sandbox.id)),
-                    owner=way.owner,
                 )
                 way.registered = True
             except LinkClosed:
@@ -310,8 +311,7 @@ class Networks:
         if self._link is None:
             return
         wanted = {bound.reference for way in self._ways.values() for bound in way.setting.secrets}
-        owners = {way.owner for way in self._ways.values()}
-        values = await self._values(wanted, owners) if owners else {}
+        values = await self._values({way.owner for way in self._ways.values()}, wanted)
         with contextlib.suppress(LinkClosed):
             await self._link.call(Secrets, values=dict(values))
 

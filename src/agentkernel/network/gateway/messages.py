@@ -43,14 +43,14 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
 class Register(msgspec.Struct, tag="register", frozen=True, kw_only=True):
     """A sandbox, with three descriptors: the listening TCP socket and the UDP socket for names,
     both made in its namespace, and a pidfd whose end is the sandbox's. `names`: the file that keeps
-    which name has which address. `owner`: whose secrets must not leave it. Registering one that
-    is known replaces its descriptors."""
+    which name has which address. Registering one that is known replaces its descriptors. `owner`:
+    whose secrets must not leave it, bound or not."""
 
     serial: int
     id: str
+    owner: str = ""
     setting: NetworkSetting
     names: str
-    owner: str = ""
 
 
 class Update(msgspec.Struct, tag="update", frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -35,19 +34,29 @@ class World:
 
 @dataclass(eq=False)
 class Connection:
-    """One accepted connection. `flow`: as soon as it is known where it wants to go."""
+    """One accepted connection. `flow`: as soon as it is known where it wants to go. `answered`:
+    what the guest was sent last is on its way to it, and must not be lost."""
 
     client: socket.socket
     task: asyncio.Task[None] | None = None
     flow: Flow | None = None
+    answered: bool = False
+
+    def hang_up(self) -> None:
+        if self.answered:
+            self.client.close()
+        else:
+            sockets.reset(self.client)
 
 
 class Sandbox:
     """The Subject of its flows. Raises OSError if its file can't be made."""
 
-    def __init__(self, world: World, id: str, setting: NetworkSetting, path: str) -> None:
+    def __init__(
+        self, world: World, id: str, setting: NetworkSetting, path: str, owner: str = ""
+    ) -> None:
         self.id = id
-        self.owner = ""
+        self.owner = owner
         self.names = Names(path)
         self.connections: set[Connection] = set()
         self._world = world
@@ -69,11 +78,11 @@ class Sandbox:
     @property
     def secrets(self) -> Mapping[str, bytes]:
         bound = {binding.reference for binding in self._setting.secrets}
-        own = f"{self.owner}/"
+        head = f"{self.owner}/"
         return {
             reference: value
             for reference, value in self._world.values.items()
-            if reference in bound or reference.startswith(own)
+            if reference in bound or reference.startswith(head)
         }
 
     @property
@@ -233,8 +242,7 @@ class Sandbox:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
         for connection in chosen:
-            with contextlib.suppress(OSError):
-                sockets.reset(connection.client)
+            connection.hang_up()
 
     def counted(self, serial: int) -> Counted:
         return Counted(
