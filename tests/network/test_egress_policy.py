@@ -79,7 +79,11 @@ def test_a_bad_configuration_refuses_to_start(
     file = daemon.config_home / "agentkernel" / "config.toml"
     file.write_text(lines + "\n")
     process = daemon.popen()
-    out, _ = process.communicate(timeout=30)
+    try:
+        out, _ = process.communicate(timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode != 0, out
     assert "Traceback" not in daemon.log()
     assert "network" in daemon.log(), daemon.log()
@@ -87,8 +91,9 @@ def test_a_bad_configuration_refuses_to_start(
 
 @pytest.fixture(scope="module")
 def floored(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorldDaemon]:
-    """A daemon whose operator allows one host, and sends everything through a proxy."""
-    floor = {"allow": [f"good.test:{world.recorder.port}", f"good.test:{world.tls.port}"]}
+    """A daemon whose operator allows two hosts, and sends what it has no address for through a
+    proxy."""
+    floor = [f"good.test:{world.recorder.port}", f"far.test:{world.tls.port}"]
     proxy = f"http://127.0.0.1:{world.forwarder.port}"
     daemon = WorldDaemon(
         tmp_path_factory.mktemp("floored"), world, floor=floor, upstream_proxy=proxy
@@ -121,18 +126,17 @@ def test_the_upstream_proxy_is_used_and_is_told_no_more_than_names(
     floored: WorldDaemon, world: World
 ) -> None:
     heads = len(world.forwarder.heads)
-    box = floored.box(
-        network={"presets": [], "rules": [{"host": "good.test", "ports": [world.tls.port]}]}
-    )
+    rules = [{"host": "far.test", "ports": [world.tls.port]}]
+    box = floored.box(network={"presets": [], "rules": rules})
     try:
         found = box.try_all(
-            """{'good': lambda: tls('good.test', V['tls'], 'good.test', get('good.test')),
+            """{'far': lambda: tls('far.test', V['tls'], 'far.test', get('far.test')),
             'evil': lambda: tls('evil.test', V['tls'], 'evil.test', get('evil.test'))}""",
             tls=world.tls.port,
         )
-        assert "hello good.test" in found["good"]["got"]
+        assert "hello far.test" in found["far"]["got"]
         told = world.forwarder.heads[heads:]
-        assert len(told) == 1 and told[0].startswith(f"CONNECT good.test:{world.tls.port} "), told
+        assert len(told) == 1 and told[0].startswith(f"CONNECT far.test:{world.tls.port} "), told
     finally:
         box.remove()
 
@@ -185,7 +189,7 @@ def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
     try:
         visits = world.recorder.mark()
         found = box.try_all(
-            """{'up': lambda: talk('good.test', V['port'], *['x' * 1000] * 2000)}""",
+            """{'up': lambda: talk('good.test', V['port'], *['<' * 1000] * 2000)}""",
             port=world.recorder.port,
         )["up"]
         assert found["end"] != "timeout"
@@ -257,8 +261,10 @@ def test_an_intercepted_connection_is_judged_anew_for_each_request(
         source = HOLD.replace(
             "held = connect('good.test', V['port'])",
             "held = secure(connect('other.test', V['port']), 'other.test')",
-        ).replace("b'<first>'", "raw(get('other.test', '/one', close=False))")
-        source = source.replace("[b'second'], until='second'", "[raw(get('other.test', '/two'))]")
+        ).replace("b'<first>'", "ported(get('other.test', '/one', close=False), V['port'])")
+        source = source.replace(
+            "[b'second'], until='second'", "[ported(get('other.test', '/two'), V['port'])]"
+        )
         import threading
 
         result: dict[str, Any] = {}

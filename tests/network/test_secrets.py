@@ -290,6 +290,7 @@ def test_it_is_found_nowhere_on_the_inside_and_nowhere_on_disk(
     )
     assert status == 201, job
     frames = daemon.stream(f"/v1/jobs/{job['id']}/attach")
+    frames.event("started")
     frames.send(values({"tls": world.tls.port, "how": list(REFLECTIONS)}).encode())
     frames.control(eof=True)
     frames.until(b"ready")
@@ -331,7 +332,7 @@ def test_it_is_found_nowhere_on_the_inside_and_nowhere_on_disk(
 def _first_process(daemon: WorldDaemon, box: Box) -> int:
     """PID 1 of a sandbox, as the host numbers it."""
     text = (daemon.state_dir / "sandboxes" / box.id / "process").read_text()
-    return int(text.split()[0])
+    return int(text.split()[1])
 
 
 def test_the_scanner_finds_what_is_planted(tmp_path: Path, value: str, scanner: Scanner) -> None:

@@ -691,6 +691,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's own secrets, without their values */
+        get: operations["listSecrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set a secret, or give it another value, which sandboxes use at once */
+        put: operations["setSecret"];
+        post?: never;
+        /** Remove a secret; sandboxes that it is bound to can't use it any more */
+        delete: operations["removeSecret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tokens": {
         parameters: {
             query?: never;
@@ -1147,7 +1182,7 @@ export interface components {
          * Explanation
          * @description `outcome` is of the request if a method is given, else of the connection. `rules`: all for
          *         this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
-         *         and why. `secrets`: variables whose secret is swapped there. `address`: of the one that was
+         *         and why. `secrets`: variables whose secret is bound there. `address`: of the one that was
          *         given, why it may not be dialled, if so. `change`: commands that would.
          */
         Explanation: {
@@ -1362,7 +1397,8 @@ export interface components {
         /**
          * NetworkState
          * @description What a sandbox may reach and what it did. `gateway`: "running"; "waiting": it is started by
-         *         the first connection; "none": there is no way out.
+         *         the first connection; "none": there is no way out. `notes`: what of this machine's registries
+         *         could not be used.
          */
         NetworkState: {
             phase: string;
@@ -1373,6 +1409,7 @@ export interface components {
             secrets: Record<string, never>[];
             /** @enum {unknown} */
             gateway: "none" | "running" | "waiting";
+            notes: string[];
             traffic: components["schemas"]["Traffic"] | null;
         };
         /**
@@ -2032,6 +2069,32 @@ export interface components {
             /** @enum {unknown} */
             state: "creating" | "error" | "removing" | "running" | "stopped";
             usage: components["schemas"]["SandboxUsage"] | null;
+        };
+        /**
+         * SecretInfo
+         * @description A secret as shown. `kept`: where its value is. `sandboxes`: the names (or ids) of those that
+         *         it is bound to.
+         */
+        SecretInfo: {
+            name: string;
+            created_at: number;
+            rotated_at: number | null;
+            /** @enum {unknown} */
+            kept: "file" | "keyring";
+            sandboxes: string[];
+        };
+        /** SecretList */
+        SecretList: {
+            secrets: components["schemas"]["SecretInfo"][];
+        };
+        /**
+         * SecretValue
+         * @description `rotate`: only if there is a secret of that name.
+         */
+        SecretValue: {
+            value: string;
+            /** @default false */
+            rotate?: boolean;
         };
         /** Signal */
         Signal: {
@@ -3539,6 +3602,79 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSecrets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    setSecret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the secret. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretValue"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeSecret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the secret. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretInfo"];
                 };
             };
             default: components["responses"]["Problem"];

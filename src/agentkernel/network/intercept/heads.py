@@ -95,10 +95,10 @@ class ResponseHead(Head):
     reason: bytes
 
 
-async def read_request_head(wire: Wire, *, idle: float = IDLE_SECONDS) -> RequestHead | None:
+async def read_request_head(wire: Wire) -> RequestHead | None:
     """None if nothing comes any more. Raises Malformed, Lost, TimeoutError."""
     try:
-        await wire.wait(idle)
+        await wire.wait(IDLE_SECONDS)
     except TimeoutError:
         return None
     raw = await _read_raw(wire)
