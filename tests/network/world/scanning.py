@@ -60,15 +60,19 @@ class Scanner:
 
 
 def _unpack(data: bytes) -> bytes:
+    """What is packed there, as far as it can be read: something may stand behind it or cut it."""
     machine = zlib.decompressobj(wbits=47)
     with suppress(zlib.error):
         return machine.decompress(data, _MOST)
-    # What stands behind the packed part, or cuts it off, does not hide what came before.
     machine, plain = zlib.decompressobj(wbits=47), b""
     for start in range(0, min(len(data), 65536), 64):
+        piece, before = data[start : start + 64], machine.copy()
         try:
-            plain += machine.decompress(data[start : start + 64])
+            plain += machine.decompress(piece)
         except zlib.error:
+            with suppress(zlib.error):
+                for number in range(len(piece)):
+                    plain += before.decompress(piece[number : number + 1])
             break
     return plain
 
