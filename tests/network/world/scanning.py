@@ -13,6 +13,7 @@ from pathlib import Path
 
 _MOST = 1 << 20
 _PACKED = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
+_PACKED_MOST = 65536
 _WINDOW = 256
 
 
@@ -40,7 +41,7 @@ class Scanner:
     def find(self, data: bytes) -> list[str]:
         found = [form for form, text in self.forms.items() if text in data]
         for match in _PACKED.finditer(data):
-            plain = _unpack(data[match.start() : match.start() + _MOST])
+            plain = _unpack(data[match.start() : match.start() + _PACKED_MOST])
             found += [f"compressed {form}" for form, text in self.forms.items() if text in plain]
         return found
 
@@ -61,14 +62,11 @@ class Scanner:
 
 def _unpack(data: bytes) -> bytes:
     """What is packed there, as far as it can be read: something may stand behind it or cut it."""
-    machine = zlib.decompressobj(wbits=47)
-    with suppress(zlib.error):
-        return machine.decompress(data, _MOST)
     machine, plain = zlib.decompressobj(wbits=47), b""
-    for start in range(0, min(len(data), 65536), 64):
+    for start in range(0, len(data), 64):
         piece, before = data[start : start + 64], machine.copy()
         try:
-            plain += machine.decompress(piece)
+            plain += machine.decompress(piece, _MOST)
         except zlib.error:
             with suppress(zlib.error):
                 for number in range(len(piece)):
