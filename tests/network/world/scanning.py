@@ -45,10 +45,14 @@ class Scanner:
             found += [f"compressed {form}" for form, text in self.forms.items() if text in plain]
         return found
 
-    def in_files(self, *places: Path) -> dict[str, list[str]]:
-        """Files below these whose content or name has it. What can't be read is no file."""
+    def in_files(self, *places: Path, since: float = 0.0) -> dict[str, list[str]]:
+        """Files below these whose content or name has it; of those that changed since a moment.
+        What can't be read is no file."""
         found: dict[str, list[str]] = {}
         for path in _files(places):
+            with suppress(OSError):
+                if path.lstat().st_ctime < since:
+                    continue
             forms = self.find(os.fsencode(path))
             with suppress(OSError), path.open("rb") as file:
                 before = b""
