@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections.abc import Iterable, Mapping
@@ -35,11 +34,19 @@ class World:
 
 @dataclass(eq=False)
 class Connection:
-    """One accepted connection. `flow`: as soon as it is known where it wants to go."""
+    """One accepted connection. `flow`: as soon as it is known where it wants to go. `answered`:
+    what the guest was sent last is on its way to it, and must not be lost."""
 
     client: socket.socket
     task: asyncio.Task[None] | None = None
     flow: Flow | None = None
+    answered: bool = False
+
+    def hang_up(self) -> None:
+        if self.answered:
+            self.client.close()
+        else:
+            sockets.reset(self.client)
 
 
 class Sandbox:
@@ -235,8 +242,7 @@ class Sandbox:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
         for connection in chosen:
-            with contextlib.suppress(OSError):
-                sockets.reset(connection.client)
+            connection.hang_up()
 
     def counted(self, serial: int) -> Counted:
         return Counted(
