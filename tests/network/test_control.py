@@ -229,7 +229,7 @@ def test_the_log_is_followed(mine: Box, world: World) -> None:
             line = answer.readline()
             assert line, "it ended"
             if line.startswith(b"data: "):
-                event = json.loads(line[6:])
+                event: dict[str, Any] = json.loads(line[6:])
                 seen.append(event)
                 if all(event["body"].get(key) == value for key, value in wanted.items()):
                     return event
