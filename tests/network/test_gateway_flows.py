@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
+import resource
 from pathlib import Path
 
 import pytest
 
+from agentkernel.network.gateway import opening
 from agentkernel.network.policy.model import Caps, Operator, Policy, Rule, Tls
 
 from .gateway_lab import Server, ended, hello_bytes, lab, setting, until
@@ -289,6 +293,80 @@ async def test_the_operators_floor_narrows_caps(tmp_path: Path) -> None:
             second, _ = await it.dial(GOOD, 443)
             assert await ended(second) is None
         assert it.told("network.limit")
+
+
+async def test_stalled_openings_do_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "OPENING_SECONDS", 1.0)
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        stalled = []
+        for first in (b"\x16", b"FOO", b"GE", hello_bytes(GOOD)[:-1]) * 25:
+            stalled.append(await it.dial(GOOD, server.port))
+            stalled[-1][1].write(first)
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write(b"\x00abc")
+        assert await reader.readexactly(4) == b"\x00abc"
+        writer.close()
+        for reader, _ in stalled:
+            assert await ended(reader) is None
+        await until(lambda: not it.sandbox.connections)
+        assert server.visits == [b"\x00abc"]
+
+
+async def test_without_descriptors_connections_wait(tmp_path: Path) -> None:
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        sock, address = it.prepare(GOOD, server.port)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (sock.fileno() + 1, hard))
+        try:
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(it.tcp_address)
+            await until(lambda: it.told("network.limit"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        reader, writer = await asyncio.open_connection(sock=sock)
+        it.writers.append(writer)
+        writer.write(b"\x00abc")
+        assert await reader.readexactly(4) == b"\x00abc"
+        assert address.startswith("198.18.")
+
+
+async def test_rates_make_the_sender_wait(tmp_path: Path) -> None:
+    async with lab(tmp_path, caps=Caps(upload_rate=1000, download_rate=500)) as it:
+        assert it.sandbox.account(1000, 0) == 0
+        assert 0.9 < it.sandbox.account(1000, 0) <= 1
+        assert 1.9 < it.sandbox.account(0, 1500) <= 2
+
+
+async def test_nothing_is_left_open(tmp_path: Path) -> None:
+    """Descriptors, whatever way a connection ended."""
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        firsts = (b"\x00abc", hello_bytes(GOOD), hello_bytes(TWIN), b"GET / HTTP/1.1\r\n\r\n", b"")
+        counts = []
+        for _ in range(3):
+            for first in firsts:
+                for name in (GOOD, TWIN):
+                    reader, writer = await it.dial(name, server.port)
+                    writer.write(first)
+                    writer.write_eof()
+                    await ended(reader)
+                    writer.close()
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
+            await until(lambda: not it.sandbox.connections)
+            gc.collect()
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[2] <= counts[1]
 
 
 async def test_half_closed_connections_go_on_the_other_way(tmp_path: Path) -> None:
