@@ -73,16 +73,16 @@ ADDRESSES = [
 ]
 FORMS = """{
     (f'{how} {name!r}'): (lambda how=how, name=name, mark=mark(how, number): {
-        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark),
-        'connect, other Host': lambda: tunnel(
-            f'{name}:{V["port"]}'.encode('utf-8').decode('latin-1'), '<%s>' % mark, host='good.test'),
+        'connect': lambda: tunnel(f'{name}:{V["port"]}'.encode(), '<%s>' % mark),
+        'connect, other Host': lambda: tunnel(f'{name}:{V["port"]}'.encode(), '<%s>' % mark,
+            host=b'good.test'),
         'absolute': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} HTTP/1.1\\r\\n'
             f'Host: {name}:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'.encode('utf-8')),
         'absolute, other Host': lambda: talk(*PROXY, f'GET http://{name}:{V["plain"]}/{mark} '
             f'HTTP/1.1\\r\\nHost: good.test:{V["plain"]}\\r\\nConnection: close\\r\\n\\r\\n'
             .encode('utf-8')),
         'socks5': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark),
-        'socks5 on the other port': lambda: socks5(name.encode('utf-8')[:255], V['port'], '<%s>' % mark,
+        'socks5 on the other port': lambda: socks5(name.encode()[:255], V['port'], '<%s>' % mark,
             to=PROXY),
         'socks4a': lambda: socks4a(name.encode('utf-8'), V['port'], '<%s>' % mark),
     }[how]())

@@ -131,7 +131,8 @@ REQUESTS = """{
     'star': lambda: ask(get('other.test', '*', method='OPTIONS')),
     'version 2': lambda: ask('PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n'),
     'upgrade to 2': lambda: ask(get('other.test', '/api/h2c', close=False, headers=
-        'Connection: Upgrade, HTTP2-Settings\\r\\nUpgrade: h2c\\r\\nHTTP2-Settings: AAMAAABk\\r\\n')),
+        'Connection: Upgrade, HTTP2-Settings\\r\\nUpgrade: h2c\\r\\n'
+        'HTTP2-Settings: AAMAAABk\\r\\n')),
     'version 0.9': lambda: ask('GET /private\\r\\n\\r\\n'),
 }"""
 ASK = "def ask(data): return tls('other.test', V['tls'], 'other.test', data)\n"

@@ -42,6 +42,7 @@ export {
   Sandbox,
   type UpdateOptions,
 } from "./sandbox.ts";
+export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
 export type { Schemas } from "./wire.ts";

@@ -1182,7 +1182,7 @@ export interface components {
          * Explanation
          * @description `outcome` is of the request if a method is given, else of the connection. `rules`: all for
          *         this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
-         *         and why. `secrets`: variables whose secret is swapped there. `address`: of the one that was
+         *         and why. `secrets`: variables whose secret is bound there. `address`: of the one that was
          *         given, why it may not be dialled, if so. `change`: commands that would.
          */
         Explanation: {
@@ -1397,7 +1397,8 @@ export interface components {
         /**
          * NetworkState
          * @description What a sandbox may reach and what it did. `gateway`: "running"; "waiting": it is started by
-         *         the first connection; "none": there is no way out.
+         *         the first connection; "none": there is no way out. `notes`: what of this machine's registries
+         *         could not be used.
          */
         NetworkState: {
             phase: string;
@@ -1408,6 +1409,7 @@ export interface components {
             secrets: Record<string, never>[];
             /** @enum {unknown} */
             gateway: "none" | "running" | "waiting";
+            notes: string[];
             traffic: components["schemas"]["Traffic"] | null;
         };
         /**

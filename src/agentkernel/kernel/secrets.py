@@ -57,12 +57,16 @@ class Secrets:
     @audited("secret.set")
     async def set(self, name: str, value: Hidden, *, owner: str) -> SecretInfo:
         """A new secret; one of that name gets this value instead of its own."""
-        return await self._put(name, value, owner, must_exist=False)
+        checked = _checked(name, value)
+        self.trail.found(None, None)
+        return await self._put(name, checked, owner, must_exist=False)
 
     @audited("secret.rotate")
     async def rotate(self, name: str, value: Hidden, *, owner: str) -> SecretInfo:
         """Another value for a secret that is there. Sandboxes use it from their next request on."""
-        return await self._put(name, value, owner, must_exist=True)
+        checked = _checked(name, value)
+        self.trail.found(None, None)
+        return await self._put(name, checked, owner, must_exist=True)
 
     @audited("secret.remove")
     async def remove(self, name: str, *, owner: str) -> SecretInfo:
@@ -124,10 +128,7 @@ class Secrets:
         return {each: value.reveal() for each, value in values.items() if each.startswith(heads)}
 
     async def _put(self, name: str, value: Hidden, owner: str, *, must_exist: bool) -> SecretInfo:
-        check_secret_name(name)
-        checked = Hidden(check_value(value.reveal()))
         reference = reference_of(owner, name)
-        self.trail.found(None, None)
 
         async def change() -> SecretRecord:
             async with self._lock:
@@ -137,9 +138,9 @@ class Secrets:
                         f"there is no secret {name}",
                         hint=f"`agentkernel secret set {name}` makes it",
                     )
-                record = await asyncio.to_thread(self._kept.put, owner, name, checked)
+                record = await asyncio.to_thread(self._kept.put, owner, name, value)
                 if self._values is not None:
-                    self._values[reference] = checked
+                    self._values[reference] = value
             return record
 
         return await self._shown(await self._as_a_whole(change()))
@@ -193,6 +194,11 @@ class Secrets:
                 for reference in _references(sandbox):
                     users.setdefault(reference, []).append(sandbox.name or sandbox.id)
         return users
+
+
+def _checked(name: str, value: Hidden) -> Hidden:
+    check_secret_name(name)
+    return Hidden(check_value(value.reveal()))
 
 
 def _info(record: SecretRecord, sandboxes: List[str]) -> SecretInfo:

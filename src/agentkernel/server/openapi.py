@@ -31,6 +31,7 @@ _TAGS: Final = {
     "jobs": "In the background: they go on without anybody listening.",
     "files": "Every call runs inside the sandbox; a link of the guest's leads nowhere else.",
     "events": "What happened, in order.",
+    "network": "What a sandbox may reach, and what became of it.",
     "secrets": "What sandboxes may use without knowing it; no answer has a value.",
     "tokens": "Who may call over a network, and what.",
 }

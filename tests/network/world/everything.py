@@ -68,7 +68,7 @@ class World:
         return dict.fromkeys(names, "127.0.0.1")
 
     def configure(self, config_home: Path, **more: Any) -> None:
-        """Writes the user's config.toml. `more`: other keys of `network`."""
+        """Writes the user's config.toml. `more`: other keys of `network`; None takes one away."""
         settings: dict[str, Any] = {
             "resolver": f"127.0.0.1:{self.names.port}",
             "upstream_ca": str(self.authority.ca_path),
@@ -76,6 +76,7 @@ class World:
             **more,
             "hosts": self.hosts,
         }
+        settings = {key: value for key, value in settings.items() if value is not None}
         file = config_home / "agentkernel" / "config.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(_table("network", settings)) + "\n")

@@ -101,7 +101,8 @@ def through(head, payload, to=PROXY):
             return {**finish(s, [payload], until=payload), 'said': said.decode('latin-1')}
     except OSError as e: return {'got': '', 'end': name_of(e), 'said': ''}
 def tunnel(target, payload, host=None):
-    return through('CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n' % (target, host or target), payload)
+    target = raw(target)
+    return through(b'CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n' % (target, host or target), payload)
 def socks(request, payload, greeting=b'\x05\x01\x00', to=SOCKS):
     'SOCKS: a greeting (none for version 4), a request, then the payload if the answer is yes'
     try:

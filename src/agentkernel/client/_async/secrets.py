@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from agentkernel.client._async.transport import AsyncTransport
 from agentkernel.client.results import SecretInfo
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import quote
 
 
 class AsyncSecrets:
@@ -24,7 +24,7 @@ class AsyncSecrets:
 
     async def remove(self, name: str) -> SecretInfo:
         """Removes a secret. `sandboxes` of the answer can't use it any more."""
-        return SecretInfo.of(await self._transport.call("DELETE", f"/v1/secrets/{segment(name)}"))
+        return SecretInfo.of(await self._transport.call("DELETE", f"/v1/secrets/{quote(name)}"))
 
     async def list(self) -> list[SecretInfo]:
         """By name."""
@@ -32,5 +32,5 @@ class AsyncSecrets:
         return [SecretInfo.of(entry) for entry in body["secrets"]]
 
     async def _put(self, name: str, body: dict[str, object]) -> SecretInfo:
-        path = f"/v1/secrets/{segment(name)}"
+        path = f"/v1/secrets/{quote(name)}"
         return SecretInfo.of(await self._transport.call("PUT", path, json=body))

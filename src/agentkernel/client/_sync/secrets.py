@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import SecretInfo
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import quote
 
 
 class Secrets:
@@ -25,7 +25,7 @@ class Secrets:
 
     def remove(self, name: str) -> SecretInfo:
         """Removes a secret. `sandboxes` of the answer can't use it any more."""
-        return SecretInfo.of(self._transport.call("DELETE", f"/v1/secrets/{segment(name)}"))
+        return SecretInfo.of(self._transport.call("DELETE", f"/v1/secrets/{quote(name)}"))
 
     def list(self) -> list[SecretInfo]:
         """By name."""
@@ -33,5 +33,5 @@ class Secrets:
         return [SecretInfo.of(entry) for entry in body["secrets"]]
 
     def _put(self, name: str, body: dict[str, object]) -> SecretInfo:
-        path = f"/v1/secrets/{segment(name)}"
+        path = f"/v1/secrets/{quote(name)}"
         return SecretInfo.of(self._transport.call("PUT", path, json=body))

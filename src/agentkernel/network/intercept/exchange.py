@@ -19,14 +19,15 @@ from agentkernel.network.intercept.heads import (
     read_response_head,
     written,
 )
-from agentkernel.network.intercept.relaying import relay
+from agentkernel.network.intercept.relaying import HELD_SECONDS, relay
 from agentkernel.network.intercept.upload import SWITCH, Upload
-from agentkernel.network.intercept.wire import Lost, Wire
+from agentkernel.network.intercept.wire import STALLED_SECONDS, Lost, Wire
 
 INFORMATIONAL = 16
 """How many responses of the kind "100 Continue" may precede the real one."""
 HALF_CLOSED_SECONDS = 15.0
-"""How long the far side may take for a guest that has closed its half, or gone: that looks alike."""
+"""How long the far side may take for a guest that has closed its half, or has gone: both look the
+same."""
 
 
 class FarClosed(Exception):
@@ -122,23 +123,42 @@ class Exchange:
             while piece := await body.read():
                 await self._give(piece)
         else:
-            await self._give_searched(body)
+            await (self._give_framed(body) if self._search is None else self._give_searched(body))
             if self._head.connection.our_state is h11.MUST_CLOSE:
                 self.keeps_client = False
         self.keeps_far = response.keeps and response.framing != "close" and not self._far.held
 
+    async def _give_framed(self, body: Body) -> None:
+        while piece := await body.read():
+            await self._give_data(piece)
+        await self._give(self._written(h11.EndOfMessage(headers=body.trailers)))
+
     async def _give_searched(self, body: Body) -> None:
         search = self._search
-        while piece := await body.read():
-            for found in (piece,) if search is None else search.feed(piece):
-                if found:
-                    await self._give(self._written(h11.Data(data=found)))
-        trailers = body.trailers
-        if search is not None:
-            trailers = search.trailers(trailers)
-            if rest := search.finish():
-                await self._give(self._written(h11.Data(data=rest)))
+        assert search is not None
+        patience = STALLED_SECONDS
+        while True:
+            try:
+                piece = await body.read(patience)
+            except TimeoutError:
+                if patience is STALLED_SECONDS:
+                    raise
+                # A stream that pauses where a secret might begin is not stopped for it.
+                patience = STALLED_SECONDS
+                await self._give_data(search.release())
+                continue
+            if not piece:
+                break
+            patience = HELD_SECONDS
+            for found in search.feed(piece):
+                await self._give_data(found)
+        await self._give_data(search.finish())
+        trailers = search.trailers(body.trailers)
         await self._give(self._written(h11.EndOfMessage(headers=trailers)))
+
+    async def _give_data(self, data: bytes) -> None:
+        if data:
+            await self._give(self._written(h11.Data(data=data)))
 
     async def _final_head(self) -> ResponseHead | None:
         """None if it was a switch of protocols, and that is over."""
@@ -171,7 +191,7 @@ class Exchange:
         self.answering = True
         self.keeps_client = False
         await self._inform(head, self._headers(head) + SWITCH)
-        await relay(self._client, self._far, self._flow.subject)
+        await relay(self._client, self._far, self._flow.subject, self._search)
 
     def _written(self, event: h11.Event) -> bytes:
         return written(self._head.connection, event)

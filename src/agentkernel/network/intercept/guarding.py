@@ -14,6 +14,7 @@ from agentkernel.network.secrets.dlp import Patterns
 from agentkernel.network.secrets.scanning import CODINGS, Inflater, Scanner
 from agentkernel.network.secrets.swapping import Blocked, BodySwapper, Swapper, is_bound
 
+_COMPRESSING = (b"accept-encoding", b"sec-websocket-extensions")
 NOWHERE = 0
 """A port that no secret is bound to."""
 
@@ -60,8 +61,9 @@ class Guard:
         except Blocked as exc:
             raise self.stopped(exc) from None
         if self._swapper.bound:
-            # The response is searched, and what is compressed in other ways than gzip can't be.
-            headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
+            # The response is searched, and what is compressed in other ways than gzip can't be. The
+            # extensions of WebSockets are all about compression.
+            headers = [each for each in headers if each[0].lower() not in _COMPRESSING]
             headers.append((b"Accept-Encoding", b"identity"))
         return target, headers
 
@@ -140,6 +142,14 @@ class Search:
                 self._inflater.finish()
         except ValueError:
             raise Malformed("its compressed body is cut off") from None
+        return self._scanner.finish()
+
+    def pass_bytes(self, data: bytes) -> bytes:
+        """Of a WebSocket: what may go on."""
+        return self._scanner.feed(data)
+
+    def release(self) -> bytes:
+        """What was held back, since it does not become a value in time."""
         return self._scanner.finish()
 
     def trailers(self, headers: list[Header]) -> list[Header]:

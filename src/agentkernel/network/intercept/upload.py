@@ -39,7 +39,7 @@ class Upload:
         self._far = far
         self._head = head
         self._guard = guard
-        self._body = Body(head, client, seconds=BODY_SECONDS)
+        self._body = Body(head, client)
         self._stream = guard.body(head)
         self._chunked = head.framing == "chunked"
         self.connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
@@ -115,7 +115,7 @@ class Upload:
 
     async def _read(self) -> bytes:
         """The next piece to send; nothing at the end."""
-        while piece := await self._body.read():
+        while piece := await self._body.read(BODY_SECONDS):
             await self._flow.subject.take(up=len(piece))
             if self._stream is None:
                 return piece

@@ -20,10 +20,10 @@ CODINGS: Final = ("gzip", "x-gzip", "deflate")
 
 
 class Scanner:
-    """One response. `pairs`: values and what stands for them."""
+    """One response."""
 
-    def __init__(self, pairs: Iterable[tuple[bytes, str]] = (), *, of: Replacer | None = None):
-        self._replacer = of if of is not None else Replacer(pairs)
+    def __init__(self, replacer: Replacer) -> None:
+        self._replacer = replacer
         self._held = Held()
 
     def response_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
