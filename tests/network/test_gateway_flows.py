@@ -144,6 +144,27 @@ async def test_a_client_that_waits_for_the_server_gets_its_first_word(tmp_path: 
         assert await ended(reader) == b"and more"
 
 
+async def test_a_client_that_only_listens_hears_the_server(tmp_path: Path) -> None:
+    """`nc HOST PORT </dev/null`, and `nc -z`, which connects and goes."""
+
+    async def banner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.read() == b""
+        writer.write(b"220 hello\r\n")
+
+    async with (
+        Server(banner).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write_eof()
+        assert await ended(reader) == b"220 hello\r\n"
+        for name, kind in ((GOOD, "network.allow"), (TWIN, "network.deny")):
+            _, writer = await it.dial(name, server.port)
+            writer.close()
+            await until(lambda name=name, kind=kind: it.told(kind, host=name))  # type: ignore[misc]
+        assert not it.told("network.deny", host=GOOD)
+
+
 async def test_a_late_hello_is_looked_at_all_the_same(tmp_path: Path) -> None:
     """The server was dialled already, because the client kept silent."""
     async with (

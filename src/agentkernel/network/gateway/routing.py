@@ -158,9 +158,13 @@ class Router:
             first = await sockets.wait_any((flow.client, upstream), IDLE_SECONDS)
             if first is None:
                 raise Denied("neither side has said anything for too long")
-            if first is upstream:
-                return upstream, "server"
-            return upstream, await opening.read_opening(flow.client, SILENCE_SECONDS)
+            if first is flow.client:
+                kind = await opening.read_opening(flow.client, SILENCE_SECONDS)
+                if kind != "silent":
+                    return upstream, kind
+            # The server's word came first; or the client has said that it will say nothing, and
+            # may still listen.
+            return upstream, "server"
         except BaseException:
             upstream.close()
             raise
