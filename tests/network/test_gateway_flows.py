@@ -14,7 +14,7 @@ import pytest
 from agentkernel.network.gateway import opening
 from agentkernel.network.policy.model import Caps, Operator, Policy, Rule, Tls
 
-from .gateway_lab import Server, ended, hello_bytes, lab, setting, until
+from .gateway_lab import Lab, Server, ended, hello_bytes, lab, setting, until
 from .hellos import ECH, message, records, server_name
 
 GOOD = "good.example.org"
@@ -403,6 +403,39 @@ async def test_half_closed_connections_go_on_the_other_way(tmp_path: Path) -> No
         await writer.drain()
         writer.write_eof()
         assert await ended(reader) == b"3000000"
+
+
+async def test_connections_never_get_each_others_bytes(tmp_path: Path) -> None:
+    """They share pipes. Some break off with their pipe full, some read late, all at once."""
+    size = 1 << 20
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mark = await reader.readexactly(4)
+        writer.write(mark * (size // 4))
+        while data := await reader.read(65536):
+            assert set(data) <= set(mark)
+        await writer.drain()
+
+    async def talk(it: Lab, port: int, number: int) -> None:
+        mark = b"\x00%03d" % number
+        reader, writer = await it.dial(GOOD, port)
+        writer.write(mark * (size // 4))
+        if number % 3 == 0:
+            await reader.readexactly(1000)
+            writer.transport.abort()
+            return
+        writer.write_eof()
+        if number % 3 == 1:
+            await until(lambda: it.sandbox.counted(1).down > size)
+        said = await ended(reader)
+        assert said == mark * (size // 4)
+
+    async with (
+        Server(repeat).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        await asyncio.gather(*(talk(it, server.port, number) for number in range(36)))
+        await until(lambda: not it.sandbox.connections)
 
 
 async def test_connect_through_the_proxy(tmp_path: Path) -> None:
