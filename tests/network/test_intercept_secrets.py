@@ -224,6 +224,21 @@ async def test_another_hosts_placeholder_is_stopped_before_anything_is_dialled(
     assert dialler.dialled == 0
 
 
+async def test_nothing_is_put_in_for_tls_that_names_nobody(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    nameless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    nameless.check_hostname = False
+    nameless.verify_mode = ssl.CERT_NONE
+    raw = get(b"Authorization: Bearer " + PLACEHOLDER.encode())
+    for name, status in ((HOST, 200), ("", 403)):
+        async with (
+            Server(says(OK)).listening(certificates.context()) as server,
+            guest(make(), To(server.port), port=443, trusting=nameless, name=name) as client,
+        ):
+            assert (await client.ask(raw)).status == status
+
+
 @pytest.mark.parametrize("port", [80, 443])
 async def test_a_secret_bound_to_a_plain_port_is_not_put_in(make: Make, port: int) -> None:
     sandbox = make(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import ssl
@@ -13,11 +14,28 @@ import pytest
 from cryptography import x509
 
 from agentkernel.errors import StateCorruptError
+from agentkernel.network.gateway.flow import Flow
+from agentkernel.network.intercept import wire
 from agentkernel.network.intercept.authority import authority_pem, open_authority
 from agentkernel.network.intercept.leaves import Leaves, keep_authority_in
+from agentkernel.network.intercept.serving import serve_tls
+from agentkernel.network.policy.judging import judge_connection
 from agentkernel.network.policy.model import Operator, Rule
 
-from .interception import HOST, OK, Certificates, Heard, Sandbox, Server, To, allowing, guest, says
+from .interception import (
+    HOST,
+    OK,
+    SECONDS,
+    Certificates,
+    Heard,
+    Sandbox,
+    Server,
+    To,
+    allowing,
+    guest,
+    says,
+    socket_pair,
+)
 
 GET = b"GET /path HTTP/1.1\r\nHost: api.example.org\r\n\r\n"
 
@@ -40,6 +58,8 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     keep_authority_in(state)
     context = ssl.create_default_context(cadata=authority_pem(state))
     context.set_alpn_protocols(["h2", "http/1.1"])
+    # As Python 3.13 and others check by default.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 
 
@@ -153,6 +173,52 @@ async def test_a_name_other_than_the_connections_gets_no_certificate(
         async with guest(sandbox, To(1), port=443, trusting=trusting, name="other.example.org"):
             pass
     assert sandbox.kinds() == ["network.fault"]
+
+
+async def test_a_client_that_never_says_hello_is_not_waited_for(
+    trusting: ssl.SSLContext, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 0.05)
+    inner, outer = socket_pair()
+    with inner:
+        verdict = judge_connection(sandbox.setting.policy, None, HOST, 443)
+        await asyncio.wait_for(
+            serve_tls(Flow(sandbox, outer, HOST, 443, "tls", verdict), To(1)), SECONDS
+        )
+        assert outer.fileno() == -1
+    assert sandbox.kinds() == ["network.fault"]
+
+
+async def test_a_flow_that_is_cancelled_is_closed(
+    certificates: Certificates, trusting: ssl.SSLContext, sandbox: Sandbox
+) -> None:
+    """As when the policy changes under it."""
+    asked = asyncio.Event()
+
+    async def waits(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        asked.set()
+        await heard.read()
+
+    inner, outer = socket_pair()
+    async with (
+        Server(waits).listening(certificates.context()) as server,
+        asyncio.timeout(SECONDS),
+    ):
+        verdict = judge_connection(sandbox.setting.policy, None, HOST, 443)
+        flow = Flow(sandbox, outer, HOST, 443, "tls", verdict)
+        served = asyncio.create_task(serve_tls(flow, To(server.port)))
+        reader, writer = await asyncio.open_connection(
+            sock=inner, ssl=trusting, server_hostname=HOST
+        )
+        writer.write(GET)
+        await asked.wait()
+        served.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await served
+        with contextlib.suppress(OSError):
+            assert await reader.read() == b""
+        writer.transport.abort()
 
 
 def test_the_authority_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:

@@ -23,6 +23,17 @@ VALID = timedelta(days=7)
 RENEWED_SECONDS = 86400.0
 CONTEXTS = 512
 """How many hosts' contexts are kept; a context costs about 50 kB and half a millisecond."""
+_FOR_SIGNATURES = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Leaves:
@@ -101,6 +112,7 @@ def mint(authority: Authority, key: ec.EllipticCurvePublicKey, host: str) -> x50
         .not_valid_before(now - BACKDATED)
         .not_valid_after(min(now + VALID, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_FOR_SIGNATURES, critical=True)
         .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)

@@ -36,7 +36,7 @@ async def relay(client: Wire, far: Wire, subject: Subject, search: Search | None
         for task in done:
             task.result()
         if tasks[0] in done:
-            await far.close(reading=False)
+            await far.close()
     finally:
         for task in tasks:
             task.cancel()

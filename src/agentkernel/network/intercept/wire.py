@@ -223,21 +223,20 @@ class Wire:
         _wake(self._readers)
         _wake(self._writers)
 
-    async def close(self, *, reading: bool) -> None:
-        """Tells the other side that this is all. `reading`: it may be sending still, and is heard
-        out for a moment: a kernel that closes a socket with bytes unread resets it, and the other
-        side would lose what was sent last. Never raises, never leaves the connection open."""
+    async def close(self) -> None:
+        """Tells the other side that this is all, and hears it out for a moment: a kernel that
+        closes a socket with bytes unread resets it, and the other side would lose what was sent
+        last. Never raises, never leaves the connection open."""
         if self.lost:
             return
         try:
-            if isinstance(self._sock, ssl.SSLSocket):
-                with contextlib.suppress(OSError, ValueError):
-                    self._sock.unwrap()  # says it; the other side's goodbye is not waited for
-            if reading:
-                with contextlib.suppress(OSError, Lost, TimeoutError):
-                    self._sock.shutdown(socket.SHUT_WR)
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        await self._hear_out()
+            with contextlib.suppress(OSError, ValueError, Lost, TimeoutError):
+                if isinstance(self._sock, ssl.SSLSocket):
+                    with contextlib.suppress(OSError, ValueError):
+                        self._sock.unwrap()  # says it; the other's goodbye is not waited for
+                self._sock.shutdown(socket.SHUT_WR)
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self._hear_out()
         finally:
             if not self.lost:
                 self._end()
