@@ -13,6 +13,7 @@ import pytest
 
 from agentkernel.network.intercept.authority import authority_pem
 from agentkernel.network.intercept.leaves import keep_authority_in
+from agentkernel.network.intercept.relaying import HELD_SECONDS
 from agentkernel.network.policy.model import NetworkSetting, Operator, Rule, SecretBinding
 
 from .interception import (
@@ -326,6 +327,37 @@ async def test_a_stream_that_pauses_where_a_value_might_begin_goes_on(
             assert await client.reader.readexactly(14) == b"9\r\n" + VALUE[:9] + b"\r\n"
             step.set()
             assert await client.reader.readexactly(5) == b"0\r\n\r\n"
+
+
+async def test_a_pause_in_the_middle_of_a_value_does_not_let_it_pass(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    paused = asyncio.Event()
+
+    async def stream(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in (VALUE[:9], VALUE[9:20], VALUE[20:-1]):
+            writer.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
+            await writer.drain()
+            await paused.wait()
+            await asyncio.sleep(3 * HELD_SECONDS)  # this is the attack
+        writer.write(b"1\r\n" + VALUE[-1:] + b"\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async with (
+        Server(stream).listening(certificates.context()) as server,
+        guest(make(), To(server.port), port=443, trusting=trusting) as client,
+    ):
+        await client.send(get())
+        await client.head()
+        async with asyncio.timeout(SECONDS):
+            # The first nine are its vendor's prefix and one more: they go on in the pause.
+            first = await client.reader.readexactly(14)
+            assert first == b"9\r\n" + VALUE[:9] + b"\r\n"
+            paused.set()
+            rest = await client.reader.readuntil(b"0\r\n\r\n")
+    assert VALUE[10:16] not in rest and PLACEHOLDER[9:].encode() in rest
 
 
 async def test_a_compression_that_cannot_be_searched_is_refused(
