@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import h11
@@ -66,10 +65,9 @@ class Exchange:
                 self._client.watch(self._client_ended)
             await self._respond_or_say_why()
         finally:
-            if uploading is not None:
+            if uploading is not None and not uploading.done():
                 uploading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await uploading
+                await asyncio.wait([uploading])
             self._client.unwatch()
             if self._patience is not None:
                 self._patience.cancel()

@@ -20,6 +20,9 @@ PIECE_BYTES = 256 << 10
 HANDSHAKE_SECONDS = 20.0
 STALLED_SECONDS = 3600.0
 """How long one side may take the other's time without any progress: long polls are legitimate."""
+TURN_BYTES = 512 << 10
+WRITE_COSTS = 4 << 10
+"""How many bytes are written before others get a turn, and how many a write of its own counts."""
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 1 << 20
 
@@ -49,6 +52,7 @@ class Wire:
         self._readers: list[asyncio.Future[None]] = []
         self._writers: list[asyncio.Future[None]] = []
         self._on_end: Callable[[], None] | None = None
+        self._turn = 0
         self.ended = False
         """Nothing more will come, though something may be held."""
         self.cut = False
@@ -141,6 +145,11 @@ class Wire:
 
     async def write(self, data: bytes, seconds: float = STALLED_SECONDS) -> None:
         """Returns when all of it is with the kernel. Raises Lost, TimeoutError."""
+        self._turn += len(data) + WRITE_COSTS
+        if self._turn > TURN_BYTES:
+            # Where both sides are fast nothing ever has to wait; other connections would.
+            self._turn = 0
+            await asyncio.sleep(0)
         rest = memoryview(data)
         while rest:
             if self.lost:
