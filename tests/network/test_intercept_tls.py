@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import shutil
 import ssl
 import stat
 from pathlib import Path
@@ -15,9 +16,9 @@ from cryptography import x509
 
 from agentkernel.errors import StateCorruptError
 from agentkernel.network.gateway.flow import Flow
-from agentkernel.network.intercept import wire
+from agentkernel.network.intercept import leaves, wire
 from agentkernel.network.intercept.authority import authority_pem, open_authority
-from agentkernel.network.intercept.leaves import Leaves, keep_authority_in
+from agentkernel.network.intercept.leaves import Leaves, current_leaves, keep_authority_in
 from agentkernel.network.intercept.serving import serve_tls
 from agentkernel.network.policy.judging import judge_connection
 from agentkernel.network.policy.model import Operator, Rule
@@ -127,6 +128,20 @@ async def test_a_server_of_an_authority_that_only_the_test_knows_is_not_trusted_
     ):
         response = await client.ask(GET)
     assert response.error["check"] == "unknown_issuer"
+
+
+async def test_a_file_of_authorities_that_is_none_is_named(
+    trusting: ssl.SSLContext, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    for path in ("empty.pem", "missing.pem"):
+        sandbox = Sandbox(operator=Operator(upstream_ca=str(tmp_path / path)))
+        async with (
+            Server(says(OK)).listening() as server,
+            guest(sandbox, To(server.port), port=443, trusting=trusting) as client,
+        ):
+            response = await client.ask(GET)
+        assert response.error["check"] == "upstream_ca"
 
 
 async def test_a_server_without_tls_is_a_fault(trusting: ssl.SSLContext, sandbox: Sandbox) -> None:
@@ -248,10 +263,24 @@ def test_a_damaged_authority_is_named_not_replaced(tmp_path: Path) -> None:
     assert key.read_text() == "no key"
 
 
+def test_an_authority_that_was_replaced_signs_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "_places", [])
+    keep_authority_in(str(tmp_path))
+    first = current_leaves()
+    assert current_leaves() is first
+    shutil.rmtree(tmp_path / "network" / "authority")
+    authority_pem(str(tmp_path))
+    second = current_leaves()
+    assert second is not first
+    assert current_leaves() is second
+
+
 def test_contexts_are_kept_and_no_key_of_theirs_is_on_disk(tmp_path: Path) -> None:
-    leaves = Leaves(open_authority(str(tmp_path)))
+    made = Leaves(open_authority(str(tmp_path)))
     before = {path for path in tmp_path.rglob("*")}
-    first = leaves.context(HOST)
-    assert leaves.context(HOST) is first
-    assert leaves.context("192.0.2.7") is not first
+    first = made.context(HOST)
+    assert made.context(HOST) is first
+    assert made.context("192.0.2.7") is not first
     assert {path for path in tmp_path.rglob("*")} == before

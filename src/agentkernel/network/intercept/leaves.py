@@ -17,7 +17,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from agentkernel.network.intercept.authority import BACKDATED, Authority, open_authority
+from agentkernel.network.intercept.authority import (
+    BACKDATED,
+    CERTIFICATE_NAME,
+    DIRECTORY,
+    Authority,
+    open_authority,
+)
 
 VALID = timedelta(days=7)
 RENEWED_SECONDS = 86400.0
@@ -125,18 +131,30 @@ def mint(authority: Authority, key: ec.EllipticCurvePublicKey, host: str) -> x50
 
 
 _places: list[str] = []
-_opened: dict[str, Leaves] = {}
+_opened: dict[tuple[str, int, int], Leaves] = {}
 
 
 def keep_authority_in(state_dir: str) -> None:
-    """Said once by the gateway as it starts. The authority itself is opened, or made, when the
-    first host is intercepted."""
+    """Said by the gateway before the first host is intercepted. The authority itself is opened, or
+    made, when that happens."""
     _places[:] = [state_dir]
 
 
 def current_leaves() -> Leaves:
-    """Raises StateError."""
+    """Those of the authority as it is now: whoever replaces it gets new ones without asking.
+    Raises StateError."""
     (state_dir,) = _places
-    if state_dir not in _opened:
-        _opened[state_dir] = Leaves(open_authority(state_dir))
-    return _opened[state_dir]
+    leaves = _opened.get(_mark(state_dir))
+    if leaves is None:
+        leaves = Leaves(open_authority(state_dir))
+        _opened.clear()
+        _opened[_mark(state_dir)] = leaves
+    return leaves
+
+
+def _mark(state_dir: str) -> tuple[str, int, int]:
+    try:
+        found = os.stat(os.path.join(state_dir, *DIRECTORY, CERTIFICATE_NAME))
+    except OSError:
+        return state_dir, 0, 0
+    return state_dir, found.st_ino, found.st_mtime_ns
