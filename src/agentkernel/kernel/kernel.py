@@ -237,7 +237,7 @@ class Kernel(Changes, Looks):
                 await self._open_network(record, live)
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
-                await self.ports.serve(live)
+                self.ports.serve(live)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
