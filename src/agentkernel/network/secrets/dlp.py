@@ -22,7 +22,7 @@ _parser: Any = import_module("re._parser")
 
 MOST_PATTERNS: Final = 64
 MOST_WIDTH: Final = 1024
-_MOST_TEXT: Final = 500
+_MOST_TEXT: Final = 512
 # Ways to match from one place: variable repeats multiply.
 _MOST_WAYS: Final = 512
 _PLAIN: Final = frozenset(
