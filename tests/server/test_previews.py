@@ -122,6 +122,8 @@ def test_on_the_socket(site: Site) -> None:
         "GET", f"/preview/{site.id}/8000/x", headers={"Agentkernel-Owner": "mcp:somebody"}
     )
     assert status == 404, body
+    page = {"Origin": "http://localhost:8700"}  # of a socket that was forwarded
+    assert site.daemon.request("GET", f"/preview/{site.id}/8000/x", headers=page)[0] == 401
     # By host the token is asked for, as behind whatever forwards to the socket.
     host = {"Host": f"8000-{site.id}.localhost"}
     assert site.daemon.request("GET", "/x", headers=host)[0] == 401
