@@ -33,6 +33,9 @@ public class Fetch {
 }
 """
 
+# What is run side by side is waited for by whoever asks first.
+pytestmark = pytest.mark.timeout(180)
+
 
 @dataclass(frozen=True)
 class Client:
@@ -47,7 +50,9 @@ class Client:
 # On the world's servers, whose TLS is intercepted: each has to trust the gateway's authority.
 LOCAL = {
     "curl": Client("curl", "curl -sS https://index.test:{tls}/simple/worldly/", "worldly-1.0"),
-    "curl, plain": Client("curl", "curl -sS http://index.test:{plain}/simple/worldly/", "worldly"),
+    "curl, plain": Client(
+        "curl", "curl -sS http://index.test:{plain}/simple/worldly/", "worldly-1.0"
+    ),
     "wget": Client("wget", "wget -nv -O - https://index.test:{tls}/simple/worldly/", "worldly-1.0"),
     "busybox": Client(
         "busybox", "busybox wget -q -O - http://index.test:{plain}/simple/worldly/", "worldly"
@@ -116,7 +121,8 @@ REGISTRIES = {
     "apt": Client(
         "apt-get",
         "mkdir -p /tmp/lists/partial && apt-get update -o Dir::State::Lists=/tmp/lists "
-        "-o Dir::Cache=/tmp -o APT::Sandbox::User=root && ls /tmp/lists",
+        "-o Dir::Cache=/tmp -o APT::Sandbox::User=root -o Acquire::Languages=none "
+        "-o Acquire::IndexTargets::deb::Packages::DefaultEnabled=false && ls /tmp/lists",
         "_dists_",
     ),
 }  # fmt: skip

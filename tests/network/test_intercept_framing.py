@@ -281,6 +281,58 @@ async def test_a_connection_that_the_server_closed_while_idle_is_made_anew() -> 
         assert dialler.dialled == len(server.received) == 3
 
 
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"])
+async def test_a_server_that_breaks_off_is_a_fault(begun: bytes) -> None:
+    read = asyncio.Event()
+
+    async def resets(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        if begun:
+            writer.write(begun)
+            await read.wait()
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    sandbox = Sandbox()
+    async with (
+        Server(resets).listening() as server,
+        guest(sandbox, To(server.port)) as client,
+    ):
+        await client.send(GET)
+        status, _ = await client.head()
+        assert status == (200 if begun else 502)
+        read.set()
+        await client.rest()
+    assert sandbox.kinds() == ["network.allow", "network.fault"]
+
+
+async def test_a_body_is_not_sent_into_a_connection_that_was_closed_while_idle() -> None:
+    """It can't be repeated, so that has to be seen before."""
+    closed = asyncio.Event()
+
+    async def once(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        data = await heard.head()
+        if data.startswith(b"POST"):
+            await heard.exactly(3)
+        writer.write(OK)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with (
+        Server(once).listening() as server,
+        guest(Sandbox(), To(server.port)) as client,
+    ):
+        for _ in range(3):
+            response = await client.ask(
+                b"POST /p HTTP/1.1\r\n" + H + b"Content-Length: 3\r\n\r\nabc"
+            )
+            assert response.status == 200
+            await closed.wait()
+            closed.clear()
+
+
 async def test_what_cannot_be_dialled_is_told_apart_by_why() -> None:
     for denied, status, kind in ((True, 403, "network.deny"), (False, 502, "network.fault")):
         sandbox = Sandbox()
@@ -378,4 +430,4 @@ async def test_a_half_closed_client_still_gets_its_answer_but_not_for_ever(
     ):
         await client.send(GET)
         client.writer.write_eof()
-        assert await client.rest() == b""
+        assert (await client.response()).status == 502

@@ -13,6 +13,7 @@ import pytest
 
 from agentkernel.network.intercept.authority import authority_pem
 from agentkernel.network.intercept.leaves import keep_authority_in
+from agentkernel.network.intercept.relaying import HELD_SECONDS
 from agentkernel.network.policy.model import NetworkSetting, Operator, Rule, SecretBinding
 
 from .interception import (
@@ -90,6 +91,18 @@ async def test_a_placeholder_becomes_the_value_and_the_event_says_so(
     assert VALUE.decode() not in json.dumps(sandbox.events)
 
 
+async def test_a_value_with_a_line_feed_makes_no_header_of_its_own(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    sandbox = make()
+    sandbox.secrets = {"u/KEY": b"abcdefghijklmnop\r\nX-Other: 1234567890"}
+    async with Server(says(OK)).listening(certificates.context()) as server:
+        async with guest(sandbox, To(server.port), port=443, trusting=trusting) as client:
+            raw = get(b"Authorization: Bearer " + PLACEHOLDER.encode())
+            assert (await client.ask(raw)).status == 400
+        assert b"".join(server.received) == b""
+
+
 async def test_basic_credentials_are_decoded_swapped_and_encoded(
     certificates: Certificates, trusting: ssl.SSLContext, make: Make
 ) -> None:
@@ -135,7 +148,7 @@ BLOCKED = {
         b"POST /p HTTP/1.1\r\n" + H + b"Transfer-Encoding: chunked\r\n\r\n"
         b"3\r\nabc\r\n0\r\nX-Note: " + VALUE + b"\r\n\r\n",
     ),
-    "a pattern": (443, get(b"X-Note: AKIA0123456789ABCDEF")),
+    "a pattern": (443, get(b"X-Note: TEST-012345678901")),
 }
 
 
@@ -154,7 +167,7 @@ async def test_what_must_not_leave_is_stopped(
     certificates: Certificates, trusting: ssl.SSLContext, make: Make, name: str
 ) -> None:
     port, raw = BLOCKED[name]
-    sandbox = make(patterns=("AKIA[0-9A-Z]{16}",))
+    sandbox = make(patterns=("TEST-[0-9]{12}",))
     tls = port == 443
     async with Server(hears_all).listening(certificates.context() if tls else None) as server:
         async with guest(
@@ -168,7 +181,7 @@ async def test_what_must_not_leave_is_stopped(
     assert sandbox.kinds()[-1] == "network.blocked"
     for told in (json.dumps(sandbox.events), response.body.decode(), left.decode("latin-1")):
         assert VALUE.decode() not in told
-        assert "AKIA0123" not in told
+        assert "TEST-0123" not in told
 
 
 async def test_the_same_requests_pass_when_they_hold_something_else(
@@ -180,7 +193,7 @@ async def test_the_same_requests_pass_when_they_hold_something_else(
             .replace(PLACEHOLDER.encode(), b"n" * len(VALUE))
             .replace(VALUE[10:], b"n" * len(VALUE[10:]))
             .replace(base64.b64encode(b"x" + VALUE), b"bm90aGluZw==")
-            .replace(b"AKIA", b"AKIB")
+            .replace(b"TEST-", b"TESS-")
         )
         if name == "a value in a body":
             harmless = harmless.replace(b"n" * len(VALUE), b"n" * (len(VALUE) - 4) + b"\r\n\r\n")
@@ -188,7 +201,7 @@ async def test_the_same_requests_pass_when_they_hold_something_else(
         async with (
             Server(hears_all).listening(certificates.context() if tls else None) as server,
             guest(
-                make(patterns=("AKIA[0-9A-Z]{16}",)),
+                make(patterns=("TEST-[0-9]{12}",)),
                 To(server.port),
                 port=port,
                 trusting=trusting if tls else None,
@@ -299,6 +312,37 @@ async def test_a_stream_that_pauses_where_a_value_might_begin_goes_on(
             assert await client.reader.readexactly(14) == b"9\r\n" + VALUE[:9] + b"\r\n"
             step.set()
             assert await client.reader.readexactly(5) == b"0\r\n\r\n"
+
+
+async def test_a_pause_in_the_middle_of_a_value_does_not_let_it_pass(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    paused = asyncio.Event()
+
+    async def stream(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in (VALUE[:9], VALUE[9:20], VALUE[20:-1]):
+            writer.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
+            await writer.drain()
+            await paused.wait()
+            await asyncio.sleep(3 * HELD_SECONDS)  # this is the attack
+        writer.write(b"1\r\n" + VALUE[-1:] + b"\r\n0\r\n\r\n")
+        await writer.drain()
+
+    async with (
+        Server(stream).listening(certificates.context()) as server,
+        guest(make(), To(server.port), port=443, trusting=trusting) as client,
+    ):
+        await client.send(get())
+        await client.head()
+        async with asyncio.timeout(SECONDS):
+            # The first nine are its vendor's prefix and one more: they go on in the pause.
+            first = await client.reader.readexactly(14)
+            assert first == b"9\r\n" + VALUE[:9] + b"\r\n"
+            paused.set()
+            rest = await client.reader.readuntil(b"0\r\n\r\n")
+    assert VALUE[10:16] not in rest and PLACEHOLDER[9:].encode() in rest
 
 
 async def test_a_compression_that_cannot_be_searched_is_refused(

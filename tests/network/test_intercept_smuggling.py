@@ -56,6 +56,7 @@ REFUSED = {
     "a bare carriage return": b"GET /p HTTP/1.1\r\n" + H + b"X: a\rY: b\r\n\r\n",
     "a NUL": b"GET /p HTTP/1.1\r\n" + H + b"X: a\0b\r\n\r\n",
     "a blank first": b" GET /p HTTP/1.1\r\n" + H + b"\r\n",
+    "a method that is none": b"Get1 /p HTTP/1.1\r\n" + H + b"\r\n",
     "three words": b"GET /p x HTTP/1.1\r\n" + H + b"\r\n",
     "no version": b"GET /p\r\n" + H + b"\r\n",
     "HTTP/2's preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

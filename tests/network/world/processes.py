@@ -54,11 +54,14 @@ def pids_of(first: int) -> list[int]:
 
 
 def memory(pid: int) -> Iterator[bytes]:
-    """What a process has in memory, piece by piece, overlapping so that nothing falls between."""
+    """What a process has in memory beyond files that are mapped to be read, piece by piece,
+    overlapping so that nothing falls between."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as file:
         for line in maps:
-            span, rights, *_, name = [*line.split(maxsplit=5), ""][:6]
+            span, rights, _, _, inode, name = [*line.split(maxsplit=5), ""][:6]
             if "r" not in rights or name.startswith(("[vvar", "[vsyscall")):
+                continue
+            if "w" not in rights and inode != "0":
                 continue
             begin, end = (int(part, 16) for part in span.split("-"))
             while begin < end:

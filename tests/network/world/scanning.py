@@ -13,6 +13,7 @@ from pathlib import Path
 
 _MOST = 1 << 20
 _PACKED = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
+_PACKED_MOST = 65536
 _WINDOW = 256
 
 
@@ -40,14 +41,18 @@ class Scanner:
     def find(self, data: bytes) -> list[str]:
         found = [form for form, text in self.forms.items() if text in data]
         for match in _PACKED.finditer(data):
-            plain = _unpack(data[match.start() : match.start() + _MOST])
+            plain = _unpack(data[match.start() : match.start() + _PACKED_MOST])
             found += [f"compressed {form}" for form, text in self.forms.items() if text in plain]
         return found
 
-    def in_files(self, *places: Path) -> dict[str, list[str]]:
-        """Files below these whose content or name has it. What can't be read is no file."""
+    def in_files(self, *places: Path, since: float = 0.0) -> dict[str, list[str]]:
+        """Files below these whose content or name has it; of those that changed since a moment.
+        What can't be read is no file."""
         found: dict[str, list[str]] = {}
         for path in _files(places):
+            with suppress(OSError):
+                if path.lstat().st_ctime < since:
+                    continue
             forms = self.find(os.fsencode(path))
             with suppress(OSError), path.open("rb") as file:
                 before = b""
@@ -60,15 +65,16 @@ class Scanner:
 
 
 def _unpack(data: bytes) -> bytes:
-    machine = zlib.decompressobj(wbits=47)
-    with suppress(zlib.error):
-        return machine.decompress(data, _MOST)
-    # What stands behind the packed part, or cuts it off, does not hide what came before.
+    """What is packed there, as far as it can be read: something may stand behind it or cut it."""
     machine, plain = zlib.decompressobj(wbits=47), b""
-    for start in range(0, min(len(data), 65536), 64):
+    for start in range(0, len(data), 64):
+        piece, before = data[start : start + 64], machine.copy()
         try:
-            plain += machine.decompress(data[start : start + 64])
+            plain += machine.decompress(piece, _MOST)
         except zlib.error:
+            with suppress(zlib.error):
+                for number in range(len(piece)):
+                    plain += before.decompress(piece[number : number + 1])
             break
     return plain
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import h11
 
@@ -59,7 +60,7 @@ class Exchange:
         """Raises Answer, FarClosed, CapReached, Lost, TimeoutError."""
         uploading: asyncio.Task[None] | None = None
         try:
-            await self._upload.begin(target, headers)
+            await self._begin(target, headers)
             self._guard.tell()
             if self._upload.going_on:
                 uploading = asyncio.create_task(self._upload_and_watch())
@@ -79,6 +80,14 @@ class Exchange:
             if not self.uploaded:
                 # Answered before the whole was read: the rest is no request.
                 self.keeps_client = self.keeps_far = False
+
+    async def _begin(self, target: bytes, headers: list[Header]) -> None:
+        try:
+            await self._upload.begin(target, headers)
+        except Lost:
+            if self._client.lost:
+                raise
+            raise FarClosed from None
 
     async def _upload_and_watch(self) -> None:
         await self._upload.go_on()
@@ -103,7 +112,13 @@ class Exchange:
         except (Lost, FarClosed):
             if self._upload.trouble is not None:
                 raise self._upload.trouble from None
-            raise
+            if self._client.lost or not self._far.lost:
+                raise
+            if not self.answering:
+                raise FarClosed from None
+            raise answers.fault(
+                f"{self._flow.host} broke off its response", check="response"
+            ) from None
 
     async def _respond(self) -> None:
         response = await self._final_head()
@@ -116,8 +131,9 @@ class Exchange:
         if not self.keeps_client:
             headers.append((b"Connection", b"close"))
         self.answering = True
-        start = h11.Response(status_code=response.status, headers=headers, reason=response.reason)
-        await self._give(self._written(start))
+        await self._say(
+            h11.Response, status_code=response.status, headers=headers, reason=response.reason
+        )
         body = Body(response, self._far)
         if raw:
             while piece := await body.read():
@@ -131,7 +147,7 @@ class Exchange:
     async def _give_framed(self, body: Body) -> None:
         while piece := await body.read():
             await self._give_data(piece)
-        await self._give(self._written(h11.EndOfMessage(headers=body.trailers)))
+        await self._say(h11.EndOfMessage, headers=body.trailers)
 
     async def _give_searched(self, body: Body) -> None:
         search = self._search
@@ -153,12 +169,11 @@ class Exchange:
             for found in search.feed(piece):
                 await self._give_data(found)
         await self._give_data(search.finish())
-        trailers = search.trailers(body.trailers)
-        await self._give(self._written(h11.EndOfMessage(headers=trailers)))
+        await self._say(h11.EndOfMessage, headers=search.trailers(body.trailers))
 
     async def _give_data(self, data: bytes) -> None:
         if data:
-            await self._give(self._written(h11.Data(data=data)))
+            await self._say(h11.Data, data=data)
 
     async def _final_head(self) -> ResponseHead | None:
         """None if it was a switch of protocols, and that is over."""
@@ -180,10 +195,9 @@ class Exchange:
         return headers if self._search is None else self._search.head(head, headers)
 
     async def _inform(self, head: ResponseHead, headers: list[Header]) -> None:
-        event = h11.InformationalResponse(
-            status_code=head.status, headers=headers, reason=head.reason
+        await self._say(
+            h11.InformationalResponse, status_code=head.status, headers=headers, reason=head.reason
         )
-        await self._give(self._written(event))
 
     async def _switch(self, head: ResponseHead) -> None:
         if not self._upload.switching or head.tokens(b"upgrade") != {b"websocket"}:
@@ -193,8 +207,8 @@ class Exchange:
         await self._inform(head, self._headers(head) + SWITCH)
         await relay(self._client, self._far, self._flow.subject, self._search)
 
-    def _written(self, event: h11.Event) -> bytes:
-        return written(self._head.connection, event)
+    async def _say(self, kind: type[h11.Event], **fields: Any) -> None:
+        await self._give(written(self._head.connection, kind, **fields))
 
     async def _give(self, data: bytes) -> None:
         await self._flow.subject.take(down=len(data))

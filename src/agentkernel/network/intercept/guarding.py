@@ -149,8 +149,8 @@ class Search:
         return self._scanner.feed(data)
 
     def release(self) -> bytes:
-        """What was held back, since it does not become a value in time."""
-        return self._scanner.finish()
+        """What was held back and is too little to tell, since nothing follows it in time."""
+        return self._scanner.release()
 
     def trailers(self, headers: list[Header]) -> list[Header]:
         return self._scanner.response_headers(headers)

@@ -139,7 +139,7 @@ class Session:
 
     async def _reach(self) -> Wire:
         far = self._far
-        if far is not None and (far.ended or far.held):
+        if far is not None and not far.is_quiet():
             # Closed while idle; or it speaks without being asked, and is not to be believed.
             self._drop_far()
             far = None

@@ -71,10 +71,16 @@ class Upload:
             headers.append((b"Transfer-Encoding", b"chunked"))
         if self.switching:
             headers += SWITCH
-        request = h11.Request(method=self._head.method, target=target, headers=headers)
-        await self._far.write(written(self.connection, request) + (data or b""))
+        request = written(
+            self.connection,
+            h11.Request,
+            method=self._head.method,
+            target=target,
+            headers=headers,
+        )
+        await self._far.write(request + (data or b""))
         if not self.going_on and data is None:
-            written(self.connection, h11.EndOfMessage())
+            written(self.connection, h11.EndOfMessage)
 
     async def _whole(self) -> bytes:
         data = b""
@@ -93,12 +99,12 @@ class Upload:
         try:
             while piece := await self._read():
                 if self._chunked:
-                    piece = written(self.connection, h11.Data(data=piece))
+                    piece = written(self.connection, h11.Data, data=piece)
                 await self._far.write(piece)
             if self._chunked:
                 trailers = self._guard.trailers(self._body.trailers)
-                end = h11.EndOfMessage(headers=trailers)
-                await self._far.write(written(self.connection, end))
+                end = written(self.connection, h11.EndOfMessage, headers=trailers)
+                await self._far.write(end)
             self.complete = True
         except Malformed as exc:
             self._fail(answers.malformed(exc.words))

@@ -111,6 +111,13 @@ class Wire:
             return None
         return want
 
+    def is_quiet(self) -> bool:
+        """True if the other side is there, and has said nothing that was not read."""
+        with contextlib.suppress(Lost):
+            if not self._held and not self.ended:
+                self._fill()
+        return not (self._held or self.ended or self.lost)
+
     def watch(self, on_end: Callable[[], None]) -> None:
         """Calls `on_end`, once, when the other side ends or is lost while nobody reads. It is not
         noticed behind a piece that waits to be read."""

@@ -122,6 +122,49 @@ def test_a_stream_is_not_held_back() -> None:
     assert scanner.feed(b"!\n\n") == VALUE[:9] + b"!\n\n", "and goes on when it does not"
 
 
+@pytest.mark.parametrize("way", [*WAYS, "base64"])
+@pytest.mark.parametrize("pauses", [1, 2, 3, 5, 7])
+def test_a_server_that_pauses(way: str, pauses: int) -> None:
+    """After every few bytes nothing comes for so long that what is held back is given out."""
+    placeholder = make_placeholder(VALUE)
+    value = WAYS[way](VALUE) if way in WAYS else base64.b64encode(b"ab" + VALUE)
+    scanner = Scanner(Replacer([(VALUE, placeholder)]))
+    out = b""
+    text = b"<" + value + b">"
+    for at in range(0, len(text), pauses):
+        out += scanner.feed(text[at : at + pauses]) + scanner.release()
+    out += scanner.finish()
+    assert not found(VALUE, out)
+    if way == "base64":
+        assert VALUE[3:] not in base64.b64decode(out)
+    assert VALUE.hex() not in out.decode().lower()
+    # Of the value no more than what may be given out stands there.
+    assert not any(VALUE[at : at + 7] in out for at in range(4, len(VALUE) - 6))
+
+
+def test_a_pause_shows_what_is_too_little_to_tell() -> None:
+    scanner = Scanner(Replacer([(VALUE, make_placeholder(VALUE))]))
+    assert scanner.feed(b"text " + VALUE[:3]) + scanner.release() == b"text " + VALUE[:3]
+    assert scanner.release() == b""
+    assert scanner.feed(b" more") == b" more", "nothing twice"
+    assert scanner.feed(VALUE[:11]) + scanner.release() == b"", "ghp_ and seven more"
+    assert scanner.feed(b"!") + scanner.finish() == VALUE[:11] + b"!"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    text=st.text("ghp_k3J%\\&u0\r\n x", max_size=60).map(str.encode),
+    cuts=st.lists(st.integers(0, 100), max_size=8),
+)
+def test_pauses_change_nothing_of_other_text(text: bytes, cuts: list[int]) -> None:
+    scanner = Scanner(Replacer([(VALUE, make_placeholder(VALUE))]))
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    out = b""
+    for first, last in zip(edges, edges[1:], strict=False):
+        out += scanner.feed(text[first:last]) + scanner.release()
+    assert out + scanner.finish() == text
+
+
 def test_headers_are_scanned() -> None:
     placeholder = make_placeholder(VALUE)
     headers = [(b"location", b"https://x.test/?t=" + VALUE), (b"x-id", b"7")]
