@@ -23,6 +23,7 @@ from . import (
     hostile_guests,
     hostile_images,
     models,
+    previews,
     target,
 )
 
@@ -33,6 +34,7 @@ TARGETS = [
     *models.TARGETS,
     *hostile_images.TARGETS,
     *hostile_guests.TARGETS,
+    *previews.TARGETS,
 ]
 
 
