@@ -24,6 +24,7 @@ from . import (
     hostile_images,
     hostile_secrets,
     models,
+    previews,
     target,
 )
 
@@ -35,6 +36,7 @@ TARGETS = [
     *hostile_images.TARGETS,
     *hostile_guests.TARGETS,
     *hostile_secrets.TARGETS,
+    *previews.TARGETS,
 ]
 
 
