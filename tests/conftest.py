@@ -36,8 +36,9 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_config(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whoever runs the tests may have a config.toml: it is not theirs."""
+    """Whoever runs the tests may have a config.toml and a keyring: they are not the tests'."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-/* Socket families, and what of a network is there. No byte is ever sent. */
+/* Socket families, and what of a network is there. No byte is ever sent: the one datagram that is, to an
+ * address that nobody has, is empty. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -13,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "network_rules.h"
 #include "util.h"
 
 #define NETLINK 16
@@ -105,6 +107,36 @@ static void try_route_to(struct probe_answer *answer, const struct probe_try *se
         answer_result(answer, connect(fd, (struct sockaddr *)&four, sizeof four));
 }
 
+/* The sockets that a way out leads to are for what the rules turn round to them. */
+static void try_gateway_dial(struct probe_answer *answer, const struct probe_try *self) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(GATEWAY_PORT)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)self;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    answer_result(answer, fd < 0 ? fd : connect(fd, (struct sockaddr *)&to, sizeof to));
+}
+
+static void try_gateway_bind(struct probe_answer *answer, const struct probe_try *self) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(GATEWAY_PORT)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)self;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    answer_result(answer, fd < 0 ? fd : bind(fd, (struct sockaddr *)&at, sizeof at));
+}
+
+/* To the port that throws everything away. */
+static void try_datagram_out(struct probe_answer *answer, const struct probe_try *self) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (inet_pton(AF_INET, self->path, &to.sin_addr) != 1)
+        return;
+    ssize_t sent = fd < 0 ? fd : sendto(fd, "", 0, MSG_NOSIGNAL, (struct sockaddr *)&to, sizeof to);
+    answer_result(answer, sent < 0 ? -1 : fd);
+}
+
 static void try_host_tcp(struct probe_answer *answer, const struct probe_try *self) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)probe_bait.tcp_port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -191,6 +223,9 @@ const struct probe_try probe_sockets[] = {
     {"network.route_out", try_route_to, "198.51.100.1", 0, {0}},
     {"network.route_out6", try_route_to, "2001:db8::1", 0, {0}},
     {"network.metadata", try_route_to, "169.254.169.254", 0, {0}},
+    {"network.datagram_out", try_datagram_out, "198.51.100.1", 0, {0}},
+    {"network.gateway_dial", try_gateway_dial, NULL, 0, {0}},
+    {"network.gateway_bind", try_gateway_bind, NULL, 0, {0}},
     {"network.host_tcp", try_host_tcp, NULL, 0, {0}},
     {"network.host_abstract", try_host_abstract, NULL, 0, {0}},
     {"network.unix_names", try_unix_names, NULL, 0, {0}},

@@ -18,11 +18,15 @@ from agentkernel.cli import values as cli_values
 from agentkernel.cli.fields import spec_fields
 from agentkernel.client.remote import Remote
 from agentkernel.config.addresses import check_address, check_host, check_origin
+from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.store import Store, TokenRecord
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import SandboxUpdate
+from agentkernel.network.policy.names import canonical_host, written_name
+from agentkernel.network.policy.paths import canonical_path
+from agentkernel.network.policy.targets import check_rule, parse_target
 from agentkernel.security.capabilities import capability_set
 from agentkernel.security.seccomp.profile import parse_json
 from agentkernel.server import bodies as http
@@ -260,6 +264,19 @@ def read_address(text: str) -> None:
     Remote(text)
 
 
+def read_host(text: str) -> None:
+    """Hosts, paths and rules, by guests and by people: one spelling, or refused."""
+    plain = canonical_path(text)
+    assert plain is None or canonical_path(plain) == plain
+    for parse in (canonical_host, written_name):
+        with contextlib.suppress(InvalidInputError):
+            assert parse(parse(text)) == parse(text)
+    for deny in (False, True):
+        with contextlib.suppress(InvalidInputError):
+            rule = parse_target(text, source="", deny=deny)
+            assert check_rule(rule) == rule
+
+
 def read_form(text: bytes) -> None:
     reader = MultipartReader(b"x")
     for begin in range(0, len(text), 7):
@@ -278,6 +295,28 @@ TARGETS = [
             st.sampled_from(["http://[::1", "http://h:99999", "https://a:b@c", "unix:\0", "a:²"]),
         ).filter(_could_be_an_argument),
         read_address,
+    ),
+    Target(
+        "hosts",
+        st.one_of(
+            words,
+            st.text(alphabet="0123456789abx.:/[]*%-_\u3002\uff0e", max_size=30),
+            st.sampled_from(
+                [
+                    "0x7f.1",
+                    "[::ffff:127.0.0.1]:80",
+                    "fe80::1%lo",
+                    "private:splice:a:1",
+                    "a:²",
+                    "/%c0%ae%c0%ae/",
+                    "/..;/",
+                    "/%252e%252e/",
+                    "0." * 120 + "0",
+                    "::1/129",
+                ]
+            ),
+        ),
+        read_host,
     ),
     Target(
         "bodies",

@@ -11,11 +11,19 @@ import sys
 import atheris  # type: ignore[import-untyped]
 
 with atheris.instrument_imports(include=["agentkernel"]):
-    from tests.fuzz import callers, hostile_agent, hostile_daemon, hostile_images, models, target
+    from tests.fuzz import (
+        callers,
+        hostile_agent,
+        hostile_daemon,
+        hostile_guests,
+        hostile_images,
+        models,
+        target,
+    )
 
 TARGETS = {
     one.name: one
-    for module in (hostile_agent, hostile_daemon, callers, hostile_images, models)
+    for module in (hostile_agent, hostile_daemon, callers, hostile_images, hostile_guests, models)
     for one in module.TARGETS
 }
 

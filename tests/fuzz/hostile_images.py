@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from agentkernel.backends.local import idmaps
 from agentkernel.images import host
+from agentkernel.images.bundles import certificates
 from agentkernel.images.directory import resolve_directory
 from agentkernel.images.model import IdView
 from agentkernel.images.toolchains import find
+from agentkernel.images.truststore import add_to_java_store, hashed_name
 
 from .making import damaged, words
 from .target import Target
@@ -48,6 +51,28 @@ def read_home(text: bytes) -> None:
             assert tree.path.startswith("/") and not name.startswith(tree.path + "/")
 
 
+_stores = st.one_of(
+    st.binary(max_size=200),
+    damaged(
+        st.sampled_from(
+            [
+                bytes.fromhex("feedfeed0000000200000000") + bytes(20),
+                b"0\x82\x01\x00\x02\x01\x03",
+                b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
+            ]
+        )
+    ),
+)
+
+
+def read_store(data: bytes) -> None:
+    """A trust store, a bundle and a certificate of an image."""
+    made = add_to_java_store(data, b"ours", certificates(data))
+    assert made is None or made.startswith(bytes.fromhex("feedfeed"))
+    with contextlib.suppress(ValueError):
+        assert hashed_name(data).endswith(".0")
+
+
 def read_ranges(text: bytes) -> None:
     with tempfile.NamedTemporaryFile(prefix="fuzz-subuid-") as file:
         file.write(text)
@@ -80,6 +105,7 @@ def read_name(name: str) -> None:
 _point_text = st.text(st.characters(codec="utf-8", exclude_characters=" \n\0"), max_size=8)
 TARGETS = [
     Target("homes", _text, read_home),
+    Target("trust-stores", _stores, read_store),
     Target("id-ranges", _text, read_ranges),
     Target("mounts", st.one_of(_points, _point_text.map(lambda text: f"/usr/{text}")), read_mounts),
     Target("image-names", words, read_name),

@@ -16,7 +16,15 @@ import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
 
-from . import callers, hostile_agent, hostile_daemon, hostile_images, models, target
+from . import (
+    callers,
+    hostile_agent,
+    hostile_daemon,
+    hostile_guests,
+    hostile_images,
+    models,
+    target,
+)
 
 TARGETS = [
     *hostile_agent.TARGETS,
@@ -24,6 +32,7 @@ TARGETS = [
     *callers.TARGETS,
     *models.TARGETS,
     *hostile_images.TARGETS,
+    *hostile_guests.TARGETS,
 ]
 
 

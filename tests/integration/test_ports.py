@@ -26,6 +26,7 @@ from agentkernel.kernel import ports as kernel_ports
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.ports import PortState
 from agentkernel.kernel.spec import SandboxSpec
+from tests.conftest import NeedEngine
 
 DEADLINE_S = 30.0
 # What a connection meets on each port; a line on stdout when all of them listen.
@@ -158,6 +159,15 @@ async def test_bytes_and_ends(kernel: Kernel) -> None:
 async def _first(process: object) -> bytes:
     part = await process.output()  # type: ignore[attr-defined]
     return b"" if part is None else bytes(part.data)
+
+
+@pytest.mark.parametrize("engine", ["runc", "crun", "gvisor"])
+async def test_other_engines(kernel: Kernel, need_engine: NeedEngine, engine: str) -> None:
+    """With the network closed, as everywhere here."""
+    await need_engine(engine)
+    record = await kernel.create(SandboxSpec(backend=engine, ports=["0:7000"]))
+    await serve(kernel, record.id)
+    await sends_back(kernel, record.id, os.urandom(300_000))
 
 
 async def test_a_server_on_ipv6_alone_is_found(kernel: Kernel) -> None:

@@ -152,6 +152,9 @@ class Heard:
         self._received += data
         return data
 
+    def forget(self) -> None:
+        self._received.clear()
+
     async def head(self) -> bytes:
         data = await self._reader.readuntil(b"\r\n\r\n")
         self._received += data
@@ -265,6 +268,16 @@ class Guest:
         return b""
 
 
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """A connection's two ends, over TCP as the real ones: the guest's, the gateway's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        inner = socket.create_connection(listener.getsockname())
+        outer, _ = listener.accept()
+    inner.setblocking(False)
+    outer.setblocking(False)
+    return inner, outer
+
+
 @contextlib.asynccontextmanager
 async def guest(
     sandbox: Sandbox,
@@ -278,12 +291,7 @@ async def guest(
     """A connection to `host`; over TLS if `trusting` says whom to trust, with `name` as its SNI.
     What serves it has to be over, and nothing of it left, when the guest is gone."""
     before = asyncio.all_tasks()
-    listener = socket.create_server(("127.0.0.1", 0))
-    inner = socket.create_connection(listener.getsockname())
-    outer, _ = listener.accept()
-    listener.close()
-    inner.setblocking(False)
-    outer.setblocking(False)
+    inner, outer = socket_pair()
     verdict = judge_connection(sandbox.setting.policy, sandbox.operator.floor, host, port)
     flow = Flow(sandbox, outer, host, port, "tls" if trusting else "http", verdict)
     served = asyncio.create_task(

@@ -148,8 +148,13 @@ def test_names_keep_their_addresses(tmp_path: Path) -> None:
     with pytest.raises(NamesFull):
         again.address_of("d.example.org", 3)
     assert again.address_of("a.example.org", 3) == first
+    again.count(7, 8)
     again.close()
-    assert (tmp_path / "names").read_bytes() == b"a.example.org\nb.example.org\nc.example.org\n"
+    lines = (tmp_path / "names").read_text().splitlines()
+    assert lines[1:] == ["a.example.org", "b.example.org", "c.example.org"]
+    third_time = Names(path)
+    assert (third_time.up, third_time.down, len(third_time)) == (7, 8, 3)
+    third_time.close()
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 

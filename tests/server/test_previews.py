@@ -459,6 +459,11 @@ def test_who_may_publish_what(site: Site) -> None:
         assert Caller(daemon, site.daemon.token("p-r", scopes=["read"])).request(
             "POST", path, {"port": "0:9002"}
         )[0] == 403  # fmt: skip
+        # Nor may whoever acts for somebody on the socket, as a model's tools do.
+        acting = {"Agentkernel-Owner": "token:previews-publisher"}
+        wide = {"port": "preview:9001", "public": True}
+        assert daemon.request("POST", path, wide, acting)[0] == 403
+        assert daemon.request("POST", path, {"port": "0:9005"}, acting)[0] == 201
         # The user's own word is enough: the control of the refusals above.
         status, answer = daemon.request("POST", path, {"port": "0.0.0.0:0:9003", "public": True})
         assert status == 201 and answer["address"] == "0.0.0.0"

@@ -11,7 +11,17 @@ import inspect
 from collections.abc import Iterator
 
 from agentkernel.cli.main import build_parser
-from agentkernel.client._async import commands, files, host, jobs, network, ports, sandbox, tokens
+from agentkernel.client._async import (
+    commands,
+    files,
+    host,
+    jobs,
+    network,
+    ports,
+    sandbox,
+    secrets,
+    tokens,
+)
 from agentkernel.server import openapi
 
 CLASSES = {
@@ -23,6 +33,7 @@ CLASSES = {
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "network": network.AsyncNetwork,
+    "secrets": secrets.AsyncSecrets,
     "tokens": tokens.AsyncTokens,
 }
 
@@ -38,6 +49,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getOpenApi": ("Host.openapi", No("for programs; docs/reference/openapi.json has the same")),
     "getDocs": (No("a page for people"), No("a page for people with a browser")),
     "getMetrics": ("Host.metrics", No("for Prometheus; curl shows it")),
+    "listSecrets": ("secrets.list", "secret list"),
+    "setSecret": ("secrets.set, secrets.rotate", "secret set, secret rotate"),
+    "removeSecret": ("secrets.remove", "secret remove"),
     "createToken": ("tokens.create", "token create"),
     "listTokens": ("tokens.list", "token list"),
     "revokeToken": ("tokens.revoke", "token revoke"),
@@ -178,6 +192,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         network,
         ports,
         sandbox,
+        secrets,
         tokens,
     )
 
@@ -191,6 +206,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "stream": commands.CommandStream,
         "Host": host.Host,
         "network": network.Network,
+        "secrets": secrets.Secrets,
         "tokens": tokens.Tokens,
     }
     for shown, kind in CLASSES.items():

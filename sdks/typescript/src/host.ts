@@ -3,6 +3,7 @@
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
 import { Job } from "./jobs.ts";
 import { type Event, eventOf, jobInfo, listOf, objectOf } from "./results.ts";
+import { Secrets } from "./secrets.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
 import { Tokens } from "./tokens.ts";
@@ -22,11 +23,14 @@ export interface EventOptions extends CallOptions {
 /** The daemon that the environment names, or the given client's. */
 export class Host {
   readonly #client: Client;
+  /** What sandboxes may use without knowing it. */
+  readonly secrets: Secrets;
   /** Who may use the daemon over a network. */
   readonly tokens: Tokens;
 
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
+    this.secrets = new Secrets(this.#client);
     this.tokens = new Tokens(this.#client);
   }
 

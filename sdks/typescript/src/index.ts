@@ -21,6 +21,7 @@ export {
 export { type EventOptions, Host } from "./host.ts";
 export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
 export { Network, type NetworkState, type RuleOptions, type WhyOptions } from "./network.ts";
+export { Ports, type PublishedPort } from "./ports.ts";
 export {
   type Change,
   type Chunk,
@@ -41,6 +42,7 @@ export {
   Sandbox,
   type UpdateOptions,
 } from "./sandbox.ts";
+export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
 export type { Schemas } from "./wire.ts";

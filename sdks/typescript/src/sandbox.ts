@@ -19,8 +19,8 @@ import {
 import { NotFoundError } from "./error-types.ts";
 import { Files } from "./files.ts";
 import { Jobs } from "./jobs.ts";
-import { Ports } from "./ports.ts";
 import { Network } from "./network.ts";
+import { Ports } from "./ports.ts";
 import {
   type CommandResult,
   type Event,

@@ -174,6 +174,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/ports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The published ports of a sandbox, and whether each is open */
+        get: operations["listPorts"];
+        put?: never;
+        /** Open a port of a sandbox on the daemon's machine, and as preview */
+        post: operations["publishPort"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/ports/{port}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Close a published port and what is connected to it */
+        delete: operations["unpublishPort"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -656,6 +691,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's own secrets, without their values */
+        get: operations["listSecrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set a secret, or give it another value, which sandboxes use at once */
+        put: operations["setSecret"];
+        post?: never;
+        /** Remove a secret; sandboxes that it is bound to can't use it any more */
+        delete: operations["removeSecret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/tokens": {
         parameters: {
             query?: never;
@@ -1112,7 +1182,7 @@ export interface components {
          * Explanation
          * @description `outcome` is of the request if a method is given, else of the connection. `rules`: all for
          *         this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
-         *         and why. `secrets`: variables whose secret is swapped there. `address`: of the one that was
+         *         and why. `secrets`: variables whose secret is bound there. `address`: of the one that was
          *         given, why it may not be dialled, if so. `change`: commands that would.
          */
         Explanation: {
@@ -1149,7 +1219,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_refused" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1327,7 +1397,8 @@ export interface components {
         /**
          * NetworkState
          * @description What a sandbox may reach and what it did. `gateway`: "running"; "waiting": it is started by
-         *         the first connection; "none": there is no way out.
+         *         the first connection; "none": there is no way out. `notes`: what of this machine's registries
+         *         could not be used.
          */
         NetworkState: {
             phase: string;
@@ -1338,7 +1409,18 @@ export interface components {
             secrets: Record<string, never>[];
             /** @enum {unknown} */
             gateway: "none" | "running" | "waiting";
+            notes: string[];
             traffic: components["schemas"]["Traffic"] | null;
+        };
+        /**
+         * NewPort
+         * @description `port`: [[ADDRESS:]HOST_PORT:]PORT, or preview:PORT for a preview alone. `public`: its
+         *         preview asks for no token.
+         */
+        NewPort: {
+            port: string;
+            /** @default false */
+            public?: boolean;
         };
         /**
          * NewSandbox
@@ -1492,6 +1574,28 @@ export interface components {
             caps: components["schemas"]["Caps"];
         };
         /**
+         * Port
+         * @description A published port. `address` and `host_port`: where it is on the daemon's machine; null: as a
+         *         preview alone. `preview_url` is there while the daemon listens on a network, with the token for
+         *         those who may run commands. `error` says why it is not open.
+         */
+        Port: {
+            port: number;
+            address: string | null;
+            host_port: number | null;
+            public: boolean;
+            open: boolean;
+            error: string | null;
+            preview_host: string;
+            preview_path: string;
+            preview_url: string | null;
+            token?: string;
+        };
+        /** PortList */
+        PortList: {
+            ports: components["schemas"]["Port"][];
+        };
+        /**
          * Probe
          * @description Nothing to choose yet.
          */
@@ -1535,7 +1639,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_refused" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1549,6 +1653,26 @@ export interface components {
             /** @enum {unknown} */
             event: "progress";
             text: string;
+        };
+        /**
+         * Published
+         * @description `run` only: where a port of the sandbox is on the daemon's machine.
+         */
+        Published: {
+            /** @enum {unknown} */
+            event: "published";
+            port: number;
+            address: string;
+            host_port: number;
+        };
+        /**
+         * PublishedAt
+         * @description Where a port of the sandbox is on the daemon's machine.
+         */
+        PublishedAt: {
+            port: number;
+            address: string;
+            host_port: number;
         };
         /**
          * Result
@@ -1945,6 +2069,32 @@ export interface components {
             /** @enum {unknown} */
             state: "creating" | "error" | "removing" | "running" | "stopped";
             usage: components["schemas"]["SandboxUsage"] | null;
+        };
+        /**
+         * SecretInfo
+         * @description A secret as shown. `kept`: where its value is. `sandboxes`: the names (or ids) of those that
+         *         it is bound to.
+         */
+        SecretInfo: {
+            name: string;
+            created_at: number;
+            rotated_at: number | null;
+            /** @enum {unknown} */
+            kept: "file" | "keyring";
+            sandboxes: string[];
+        };
+        /** SecretList */
+        SecretList: {
+            secrets: components["schemas"]["SecretInfo"][];
+        };
+        /**
+         * SecretValue
+         * @description `rotate`: only if there is a secret of that name.
+         */
+        SecretValue: {
+            value: string;
+            /** @default false */
+            rotate?: boolean;
         };
         /** Signal */
         Signal: {
@@ -2441,6 +2591,82 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ProbeResult"];
                 };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listPorts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PortList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    publishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPort"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Port"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    unpublishPort: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+                /** @description Number of the port inside. */
+                port: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Problem"];
         };
@@ -3376,6 +3602,79 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listSecrets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    setSecret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the secret. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretValue"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeSecret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the secret. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretInfo"];
                 };
             };
             default: components["responses"]["Problem"];

@@ -30,7 +30,7 @@ export interface SandboxSpec {
   network?: Schemas["NetworkRequest"];
   /** `NAME@HOST[,HOST]`: secrets it may use there without knowing them. */
   secrets?: string[];
-  /** `[[ADDRESS:]PORT:]PORT`: published on the daemon's machine. */
+  /** `[[ADDRESS:]HOST_PORT:]PORT` or `preview:PORT`: published on the daemon's machine. */
   ports?: string[];
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;

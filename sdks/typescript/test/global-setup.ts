@@ -22,7 +22,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const program = path.resolve(process.env["AGENTKERNEL_BIN"] ?? `${PACKAGE}../../agentkernel`);
   execFileSync(process.execPath, ["scripts/build.mjs"], { cwd: PACKAGE, stdio: "inherit" });
   const stateDir = mkdtempSync(path.join(tmpdir(), "agentkernel-ts-"));
-  const environment = { ...process.env, AGENTKERNEL_STATE_DIR: stateDir };
+  const environment = {
+    ...process.env,
+    AGENTKERNEL_STATE_DIR: stateDir,
+    XDG_CONFIG_HOME: path.join(stateDir, "config"),
+    PYTHON_KEYRING_BACKEND: "keyring.backends.fail.Keyring",
+  };
   const daemon = spawn(program, ["serve", "--foreground"], {
     env: environment,
     stdio: ["ignore", "pipe", "inherit"],

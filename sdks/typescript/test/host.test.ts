@@ -49,6 +49,20 @@ describe("one sandbox, and what the daemon knows of it", () => {
     expect(await host.metrics()).toContain("agentkernel_sandboxes");
   });
 
+  test("secrets: set, rotated, listed without their values, removed", async () => {
+    const value = `ghp_${"Ab3".repeat(12)}`;
+    const { secrets } = host;
+    expect(await rejection(secrets.rotate("TS", value))).toBeInstanceOf(NotFoundError);
+    expect(await rejection(secrets.set("TS", "short"))).toBeInstanceOf(InvalidInputError);
+    expect(await secrets.set("TS", value)).toMatchObject({ name: "TS", rotated_at: null });
+    expect((await secrets.rotate("TS", `${value}9`)).rotated_at).toBeGreaterThan(0);
+    const listed = await secrets.list();
+    expect(listed).toMatchObject([{ name: "TS", kept: "file", sandboxes: [] }]);
+    expect(JSON.stringify(listed)).not.toContain(value);
+    expect(await secrets.remove("TS")).toMatchObject({ name: "TS" });
+    expect(await secrets.list()).toEqual([]);
+  });
+
   test("jobs of all sandboxes", async () => {
     const job = await sandbox.jobs.start("echo hi");
     await job.wait();

@@ -32,7 +32,7 @@ from agentkernel.errors import AgentKernelError
 ENDING: Final = frozenset(
     {
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
-        "kernel.stop_asked", "token.revoke", "port.unpublish",
+        "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
     }
 )  # fmt: skip
 

@@ -23,6 +23,8 @@ from agentkernel.security.profiles import Limits
 Progress = Callable[[str], None]
 NOT_ENFORCED = "not enforced"
 LIMITS = ("memory", "cpus", "pids", "disk", "open files")
+THROUGH_GATEWAY = "through the gateway: no interface but loopback"
+"""What the effective line `network` says of a sandbox with a way out."""
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):

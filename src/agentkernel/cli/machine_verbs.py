@@ -129,6 +129,17 @@ def add_network(commands: Any) -> None:
     named["phase"].add_argument("phase", metavar="PHASE")
 
 
+def add_secret(commands: Any) -> None:
+    verbs = _group(commands, "secret", "values that sandboxes use without knowing them")
+    change = _verb(verbs, "set", "set a secret; its value is read from stdin, or asked for")
+    change.add_argument("name", metavar="NAME", help="such as GITHUB_TOKEN")
+    rotate = _verb(verbs, "rotate", "give a secret another value, which sandboxes use at once")
+    rotate.add_argument("name", metavar="NAME", help="one that is there")
+    _verb(verbs, "list", "list secrets and the sandboxes they are bound to; no values")
+    remove = _verb(verbs, "remove", "remove secrets, also such that are bound")
+    remove.add_argument("secrets", metavar="NAME", nargs="+", help="by name")
+
+
 def add_config(commands: Any) -> None:
     verbs = _group(commands, "config", "the settings that hold here, and where they come from")
     show = _verb(verbs, "show", "show every setting, its value and where it comes from")

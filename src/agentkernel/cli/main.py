@@ -108,6 +108,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "port": (_later("add_port"), "ports", "main"),
     "daemon": (verbs.add_daemon, "daemons", "main"),
     "mcp": (_later("add_mcp"), "mcp", "main"),
+    "secret": (_later("add_secret"), "secrets", "main"),
     "token": (_later("add_token"), "tokens", "main"),
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),

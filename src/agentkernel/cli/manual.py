@@ -113,6 +113,15 @@ agentkernel setup --check native""",
 agentkernel serve
 agentkernel serve --listen 127.0.0.1:8700
 agentkernel serve --listen 0.0.0.0:8700 --tls-cert cert.pem --allow-host ak.example.org""",
+    "secret": """\
+agentkernel secret set GITHUB_TOKEN
+agentkernel secret list""",
+    "secret set": """\
+agentkernel secret set ANTHROPIC_API_KEY
+agentkernel secret set --json NPM_TOKEN""",
+    "secret rotate": "agentkernel secret rotate ANTHROPIC_API_KEY",
+    "secret list": "agentkernel secret list --json",
+    "secret remove": "agentkernel secret remove NPM_TOKEN",
     "token": """\
 agentkernel token create ci
 agentkernel token list""",

@@ -73,6 +73,8 @@ def _print(state: dict[str, Any], options: argparse.Namespace) -> int:
     for bound in state["secrets"]:
         hosts = ", ".join(bound["hosts"])
         print(f"secret {printable(bound['reference'])} as {printable(bound['env'])} for {hosts}")
+    for note in state.get("notes", ()):
+        print(f"note: {printable(note)}")
     if traffic := state.get("traffic"):
         print(
             f"traffic: {traffic['connections']} connections ({traffic['flows']} open), "
@@ -142,6 +144,8 @@ def _line(event: Event) -> str:
     request = " ".join(filter(None, (body.get("method"), body.get("path"))))
     times = f"  ({body['times']} times)" if body.get("times", 1) > 1 else ""
     words = body.get("reason") or body.get("source") or body.get("what") or ""
+    if event.kind == "network.allow" and body.get("rule"):
+        words = f"rule {body['rule']} ({body.get('source', '')})"
     kind = event.kind.removeprefix("network.")
     where = f"{body.get('host', '')}{port}"
     return printable(f"{when}  {kind:<8} {where} {request}".rstrip() + f"  {words}{times}")

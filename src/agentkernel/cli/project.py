@@ -39,7 +39,11 @@ _OPTIONS = {
     "limits.nofile": "nofile",
     "limits.timeout": "timeout",
     "limits.output": "output",
+    "network.presets": "network",
+    "network.ports": "publish",
 }
+# Lists, where a flag says what is besides.
+_LISTS = {"network.secrets": "secret"}
 
 
 def apply(options: argparse.Namespace) -> None:
@@ -47,12 +51,13 @@ def apply(options: argparse.Namespace) -> None:
     that widens and is not trusted.
     """
     options.command_timeout = options.command_output = options.origin = None
+    options.whole_network = None
     project, user = paths(options.config)
     if project is None and user is None:
         return
     project_read, user_read = read(project, user)
     resolved, trusted = judged(options, project_read, user_read)
-    from agentkernel.config.resolving import expand_env
+    from agentkernel.config.resolving import expand_env, network_body
 
     variables = expand_env(resolved, os.environ)
     given = vars(options)
@@ -63,6 +68,10 @@ def apply(options: argparse.Namespace) -> None:
         options.env = list(variables.items())
     if "label" in given:
         options.label = [(name, setting.value) for name, setting in resolved.labels.items()]
+    for key, option in _LISTS.items():
+        if option in given:
+            given[option] = [*resolved.value(key), *(given[option] or ())] or None
+    options.whole_network = network_body(resolved)
     # A sandbox keeps these for its commands; `run` has one, which has its own options.
     written = resolved.written()
     options.command_timeout = None if "timeout" in given else written.get("limits.timeout")

@@ -189,6 +189,30 @@ class TokenInfo(NamedTuple):
             )
 
 
+class SecretInfo(NamedTuple):
+    """A secret, without its value. `kept`: "keyring" or "file". `sandboxes`: those it is bound
+    to."""
+
+    name: str
+    created_at: float
+    rotated_at: float | None
+    kept: str
+    sandboxes: list[str]
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> SecretInfo:
+        with _understood():
+            return cls(
+                name=str(body["name"]),
+                created_at=float(body["created_at"]),
+                rotated_at=_moment(body, "rotated_at"),
+                kept=str(body["kept"]),
+                sandboxes=[str(name) for name in body["sandboxes"]],
+                raw=dict(body),
+            )
+
+
 class PortInfo(NamedTuple):
     """A published port. `address` and `host_port`: where it is on the daemon's machine; None: as a
     preview alone. `error` says why it is not open. `token` and `preview_url` are there as far as

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from agentkernel.config.addresses import joined, split_address
+from agentkernel.config.ports import parse_port
 
 _MOST_TARGETS = 512
 _MOST_PHASES = 16
@@ -17,10 +18,6 @@ _TARGET = re.compile(r"[^\s,\x00-\x1f\x7f]{1,300}\Z")
 _PRESET = re.compile(r"[a-z0-9][a-z0-9:-]{0,63}\Z")
 _PHASE = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 _SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}@[^\s@]{1,1000}\Z")
-_PORT = re.compile(
-    r"(?:(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9.]{7,15}|localhost):(?=[0-9]+:))?"
-    r"(?:[0-9]{1,5}:)?[0-9]{1,5}\Z"
-)
 _PROXY = re.compile(r"http://[^\s/]{1,300}/?\Z")
 
 
@@ -76,11 +73,17 @@ def check_secrets(value: Any) -> tuple[str, ...]:
 
 
 def check_ports(value: Any) -> tuple[str, ...]:
-    """[[ADDRESS:]PORT:]PORT, or a number."""
+    """As `config.ports` says, or a number."""
     entries = [value] if isinstance(value, int) else _listed(value)
-    if isinstance(entries, list | tuple):
-        entries = [str(e) if isinstance(e, int) and not isinstance(e, bool) else e for e in entries]
-    return _entries(entries, _PORT, 64)
+    if not isinstance(entries, list | tuple) or len(entries) > 64:
+        raise ValueError
+    found = []
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, int | str):
+            raise ValueError
+        parse_port(str(entry))  # InvalidInputError is one
+        found.append(str(entry))
+    return tuple(found)
 
 
 def check_hosts(value: Any) -> dict[str, str]:

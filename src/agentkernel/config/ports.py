@@ -72,6 +72,8 @@ def _number(digits: str, text: str) -> int:
 
 
 def _address(word: str, text: str) -> str:
+    if word == "localhost":
+        return LOCAL_ADDRESS
     six = word.startswith("[") and word.endswith("]")
     try:
         if six:

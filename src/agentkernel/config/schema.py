@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentkernel.config import networks
-from agentkernel.config.addresses import check_address, check_host, check_origin
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name

@@ -8,6 +8,7 @@ from agentkernel.conformance.bench import Bench, expect, says, sh, within
 from agentkernel.guest.processes import Outcome
 from agentkernel.kernel.commands import run_command
 from agentkernel.kernel.probe.running import probe_sandbox
+from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.profiles import SECURITY_PROFILES
 
@@ -109,10 +110,11 @@ async def the_root_is_its_own(bench: Bench) -> None:
 
 async def a_probe_finds_nothing(bench: Bench) -> None:
     """all that `doctor --probe` tries is closed, or open for a reason that holds on this engine"""
-    async with bench.sandbox() as sandbox:
-        result = await probe_sandbox(sandbox)
+    for network in (None, NetworkSetup()):
+        async with bench.sandbox(network=network) as sandbox:
+            result = await probe_sandbox(sandbox)
         wrong = [f"{f.name} {f.detail}".strip() for f in result.findings if not f.expected]
-        expect(result.fit, f"open or unknown: {', '.join(wrong)}")
+        expect(result.fit, f"network {bool(network)}: open or unknown: {', '.join(wrong)}")
 
 
 CASES = (

@@ -55,11 +55,12 @@ _CERTIFICATE = re.compile(
 
 class Entry(NamedTuple):
     """One file: a guest path without links in it, what it is to be, and the file it is made from
-    (a host path; empty: none)."""
+    (a host path; empty: none). `bundle`: of a store, the bundle that trusts the same."""
 
     path: str
     kind: Literal["bundle", "store", "certificate"]
-    source: str
+    source: str = ""
+    bundle: str = ""
 
 
 def with_authority(
@@ -84,7 +85,7 @@ def with_authority(
     def above(stack: Stack) -> Stack:
         if stack.target not in entries:
             return stack
-        seen = [(entry, _seen(entry.source)) for entry in entries[stack.target]]
+        seen = [(e, _seen(e.source), _seen(e.bundle)) for e in entries[stack.target]]
         name = f"bundles-{key_of('bundles', VERSION, certificate, seen)}"
         path = layer(cache_dir, name, partial(build, below=stack.target))
         return Stack(stack.target, (path, *stack.lowers))
@@ -94,24 +95,25 @@ def with_authority(
 
 def _entries(view: View, outside: View, hashed: str) -> Iterator[Entry]:
     bundles = list(_files(view, PEM_PLACES))
+    sources = [host for _, host in bundles or _files(outside, PEM_PLACES)]
+    first = sources[0] if sources else ""
+    yield Entry(BUNDLE, "bundle", first)
     yield from (Entry(path, "bundle", host) for path, host in bundles)
-    yield from (Entry(path, "store", host) for path, host in _files(view, JAVA_PLACES))
-    sources = bundles or list(_files(outside, PEM_PLACES))
-    yield Entry(BUNDLE, "bundle", sources[0][1] if sources else "")
+    yield from (Entry(path, "store", host, first) for path, host in _files(view, JAVA_PLACES))
     for path in _directories(view, COLLECTED_FROM):
-        yield Entry(f"{path}/{NAME}", "certificate", "")
+        yield Entry(f"{path}/{NAME}", "certificate")
     for path in _directories(view, HASHED):
-        yield Entry(f"{path}/{hashed}", "certificate", "")
+        yield Entry(f"{path}/{hashed}", "certificate")
 
 
 def _content(entry: Entry, ours: bytes, der: bytes) -> bytes | None:
     old = _read(entry.source) if entry.source else b""
     if entry.kind == "certificate":
         return ours
-    if entry.kind == "store":
-        return None if old is None else add_to_java_store(old, der)
     if old is None:
         return None
+    if entry.kind == "store":
+        return add_to_java_store(old, der, certificates(_read(entry.bundle) or b""))
     return old + (b"\n" if old and not old.endswith(b"\n") else b"") + ours
 
 

@@ -43,6 +43,7 @@ ALLOWED = (
     "etc/pki/tls/openssl.d",
     "var/lib/ca-certificates",
     "etc/apt/keyrings",
+    "etc/apt/preferences.d",
     "etc/apt/trusted.gpg.d",
     # which system this is
     "etc/os-release",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 PASSWORD = "changeit"
 """What every Java has it by; it protects nothing."""
@@ -29,16 +29,17 @@ _UTF8, _INTEGER, _VERSION = 0x0C, 0x02, 0xA0
 _TEXTS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E: "utf-16-be"}
 
 
-def add_to_java_store(store: bytes, certificate: bytes) -> bytes | None:
-    """The store (JKS, or PKCS #12 as newer ones are) with one more certificate, as JKS, which
-    every Java reads whatever the file's name. None: this store can't be changed."""
+def add_to_java_store(store: bytes, certificate: bytes, trusted: Iterable[bytes]) -> bytes | None:
+    """The store with one more certificate, as JKS, which every Java reads whatever the file's name.
+    One of another format (PKCS #12, which asks for as much work as its maker likes before it
+    tells anything) becomes a store of `trusted`. None: this store can't be changed."""
     if store[:4] == _JKS_MAGIC.to_bytes(4, "big"):
         return _add_to_jks(store, certificate)
-    trusted = _pkcs12_certificates(store)
-    if trusted is None:
+    if store[:1] != bytes([_SEQUENCE]):
         return None
-    entries = b"".join(_jks_entry(f"{ALIAS}-{n}", der) for n, der in enumerate(trusted))
-    return _sealed(len(trusted) + 1, 2, entries + _jks_entry(ALIAS, certificate))
+    others = list(trusted)[:_MOST_CERTIFICATES]
+    entries = b"".join(_jks_entry(f"trusted-{number}", der) for number, der in enumerate(others))
+    return _sealed(len(others) + 1, 2, entries + _jks_entry(ALIAS, certificate))
 
 
 def _add_to_jks(store: bytes, certificate: bytes) -> bytes | None:
@@ -74,19 +75,6 @@ def _utf(text: str) -> bytes:
 def _jks_digest(body: bytes) -> bytes:
     seasoned = PASSWORD.encode("utf-16-be") + _SEASONING + body
     return hashlib.sha1(seasoned, usedforsecurity=False).digest()
-
-
-def _pkcs12_certificates(store: bytes) -> list[bytes] | None:
-    # Loads the library for certificates; few images have such a store, and the result is cached.
-    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
-
-    for password in (PASSWORD.encode(), None):
-        try:
-            found = pkcs12.load_pkcs12(store, password)
-        except ValueError:
-            continue
-        return [entry.certificate.public_bytes(Encoding.DER) for entry in found.additional_certs]
-    return None
 
 
 # -- OpenSSL's names -----------------------------------------------------------------------------

@@ -139,7 +139,9 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
 }
 SHOWN: Final = _FLAT | _FORMS.keys()
 # Who and what stands in the line anyway; the rest is how an answer is to be given.
-HIDDEN: Final = frozenset({"id", "sandbox", "owner", "idempotency", "progress", "output_bytes"})
+HIDDEN: Final = frozenset(
+    {"id", "sandbox", "owner", "idempotency", "progress", "output_bytes", "value"}
+)
 
 
 class _Shows:

@@ -46,6 +46,7 @@ from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.reaper import Reaper
 from agentkernel.kernel.reconcile import reconcile
 from agentkernel.kernel.rows import insert_row
+from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
@@ -53,6 +54,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
 from agentkernel.network.policy.model import NetworkSetting, Operator
+from agentkernel.network.secrets.bindings import guest_environment
 
 LOCAL_OWNER = "local"
 
@@ -81,6 +83,7 @@ class Kernel(Changes, Looks):
         self.jobs: Jobs
         self.ports: Ports
         self.tokens: Tokens
+        self.secrets: Secrets
         self.networks: Networks
         self.network: NetworkControl
         self._making = NetworkMaking(self.state_dir)
@@ -102,8 +105,10 @@ class Kernel(Changes, Looks):
         self.jobs = Jobs(self._store, self._find, self.trail)
         self.ports = Ports(self._store, self._find, self.trail)
         self.tokens = Tokens(self._store, self.trail)
+        self.secrets = Secrets(self.state_dir, self._store, self.trail)
         operator = self._making.operator() if self._operator is None else self._operator
         self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
+        self.secrets.on_change = self.networks.secrets_changed
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making
         )
@@ -140,6 +145,7 @@ class Kernel(Changes, Looks):
                 live.sandbox.channel.close()
         self._live.clear()
         await self.tokens.close()
+        await self.secrets.close()
         await self._store.close()
         self.trail.close()
         self._lock.release()
@@ -181,7 +187,8 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         blueprint = expand(spec, owned=owned)
-        setting = self._making.setting(spec.network, spec.profile)
+        bound = await self.secrets.resolve(spec.secrets, owner=owner)
+        setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         if has_any(setting):
@@ -196,7 +203,7 @@ class Kernel(Changes, Looks):
             owner=owner,
             backend=backend.name,
             blueprint=msgspec.to_builtins(blueprint),
-            env=spec.env,
+            env={**guest_environment(bound), **spec.env},
             labels=dict(labels or {}),
             config=None if spec.config is None else msgspec.to_builtins(spec.config),
             ephemeral=spec.ephemeral,
@@ -230,7 +237,7 @@ class Kernel(Changes, Looks):
                 await self._open_network(record, live)
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
-                await self.ports.serve(live)
+                self.ports.serve(live)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
@@ -399,8 +406,10 @@ class Kernel(Changes, Looks):
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
 
-    async def _secret_values(self, references: Iterable[str]) -> Mapping[str, bytes]:
-        return self._making.values(references)
+    async def _secret_values(
+        self, owners: Iterable[str], references: Iterable[str]
+    ) -> Mapping[str, bytes]:
+        return {**self._making.values(references), **await self.secrets.values_of(owners)}
 
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []

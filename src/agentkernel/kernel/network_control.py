@@ -60,13 +60,15 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 class NetworkState(msgspec.Struct, frozen=True, kw_only=True):
     """What a sandbox may reach and what it did. `gateway`: "running"; "waiting": it is started by
-    the first connection; "none": there is no way out."""
+    the first connection; "none": there is no way out. `notes`: what of this machine's registries
+    could not be used."""
 
     phase: str
     phases: dict[str, Policy]
     floor: Policy | None
     secrets: list[dict[str, Any]]
     gateway: Literal["running", "waiting", "none"]
+    notes: list[str] = []
     traffic: Traffic | None = None
 
 
@@ -95,6 +97,7 @@ class NetworkControl:
             floor=self._networks.operator.floor,
             secrets=[_shown(bound) for bound in setting.secrets],
             gateway="running" if self._networks.gateway_runs else "waiting",
+            notes=self._making.notes(),
             traffic=await self._traffic(live),
         )
 

@@ -19,6 +19,7 @@ from agentkernel.network.policy.model import (
     NetworkSetting,
     NetworkSetup,
     Operator,
+    Rule,
     SecretBinding,
 )
 from agentkernel.network.policy.operator import operator_setting
@@ -26,6 +27,7 @@ from agentkernel.network.policy.request import NetworkRequest, expand_network
 from agentkernel.network.registries.machine import MachineReader, distribution_of
 from agentkernel.network.registries.model import Credential, Machine
 from agentkernel.network.secrets.placeholders import make_placeholder
+from agentkernel.network.secrets.swapping import split_target
 
 MACHINE = "machine/"
 """Before the reference of a credential that this machine's own package clients use."""
@@ -48,7 +50,7 @@ class NetworkMaking:
         """With a placeholder for each credential of a registry that it may use. Raises
         InvalidInputError."""
         machine = self._machine()
-        setting = expand_network(request, profile, machine.rules)
+        setting = _reaching(expand_network(request, profile, machine.rules), request, secrets)
         reached = {
             (rule.host, port)
             for policy in setting.phases.values()
@@ -74,6 +76,17 @@ class NetworkMaking:
             placeholder=lambda reference, _: told.get(MACHINE + reference),
             page=network_page(setting, name),
         )
+
+    def notes(self) -> list[str]:
+        """What of this machine's registries could not be used, in sentences."""
+        machine = self._machine()
+        short = [
+            f"the password for {one.host} ({one.source}) has fewer than 16 characters: sandboxes "
+            "reach it without"
+            for one in machine.credentials
+            if _binding(one) is None
+        ]
+        return [*machine.notes, *short]
 
     def operator(self) -> Operator:
         """As the user's config.toml says under [network]. Raises for a file that is wrong."""
@@ -113,6 +126,32 @@ class NetworkMaking:
 def has_any(setting: NetworkSetting) -> bool:
     """Whether anything can ever be reached with it, in any phase."""
     return any(policy.rules for policy in setting.phases.values())
+
+
+def _reaching(
+    setting: NetworkSetting, request: NetworkRequest | None, secrets: tuple[SecretBinding, ...]
+) -> NetworkSetting:
+    """Whoever binds a secret to a host wants it to be reached, unless a rule denies that, or the
+    phase is closed altogether."""
+    if not secrets:
+        return setting
+    targets = dict.fromkeys((host, bound.reference) for bound in secrets for host in bound.hosts)
+    rules = tuple(
+        Rule(
+            host=split_target(host)[0],
+            ports=(split_target(host)[1],),
+            source=f"the secret {reference.partition('/')[2]}",
+        )
+        for host, reference in targets
+    )
+    says_nothing = request is None or (request.presets is None and not request.phases)
+    phases = {
+        name: msgspec.structs.replace(policy, rules=(*policy.rules, *rules))
+        if policy.rules or says_nothing
+        else policy
+        for name, policy in setting.phases.items()
+    }
+    return msgspec.structs.replace(setting, phases=phases)
 
 
 def _made_authority(state_dir: Path) -> str:

@@ -36,7 +36,8 @@ from agentkernel.network.starting import reap, start_gateway
 
 log = logging.getLogger("agentkernel.kernel")
 
-Values = Callable[[Iterable[str]], Awaitable[Mapping[str, bytes]]]
+Values = Callable[[Iterable[str], Iterable[str]], Awaitable[Mapping[str, bytes]]]
+"""All of these owners, and these, by reference."""
 _PAUSES = (0.0, 0.2, 1.0, 5.0)
 """Before the gateway is started again, each time it dies without having lived for a while."""
 _LONG_LIFE_S = 60.0
@@ -55,7 +56,7 @@ class WayOut:
 
 
 class Networks:
-    """See the module. `values` gives the values of secrets by reference."""
+    """See the module. `values` gives secrets."""
 
     def __init__(self, state_dir: Path, store: Store, operator: Operator, values: Values) -> None:
         self._state_dir = state_dir
@@ -92,14 +93,10 @@ class Networks:
             known = sandbox.id in kept
             way = WayOut(sandbox, owner, setting, None, registered=known)
             self._ways[sandbox.id] = way
-            try:
-                if known:
-                    await self._update(way)
-                else:
-                    way.sockets = await sandbox.open_network()
-                    self._listen(way)
-            except AgentKernelError as exc:
-                self._fault(way, exc.message)
+            if known:
+                await self._update(way)
+            else:
+                await self._open(way)
         if self._link:
             for id in kept - self._ways.keys():
                 await self._forget(id)
@@ -225,7 +222,7 @@ class Networks:
                 return
             except AgentKernelError as exc:
                 self._fault(way, exc.message)
-                self._listen_later(way)
+                self._open_later(way)
                 return
             try:
                 await self._send_secrets()
@@ -235,6 +232,7 @@ class Networks:
                     way.sockets.names.fileno(),
                     pid,
                     id=way.sandbox.id,
+                    owner=way.owner,
                     setting=way.setting,
                     names=str(self._names_file(way.sandbox.id)),
                 )
@@ -244,13 +242,20 @@ class Networks:
             finally:
                 os.close(pid)
 
-    def _listen_later(self, way: WayOut) -> None:
-        """The gateway could not be had: what comes next tries again."""
+    async def _open(self, way: WayOut) -> None:
+        """By entering the namespace, where a guest may be in the way: then it is tried again."""
+        try:
+            way.sockets = way.sockets or await way.sandbox.open_network()
+            self._listen(way)
+        except AgentKernelError as exc:
+            self._fault(way, exc.message)
+            self._open_later(way)
 
+    def _open_later(self, way: WayOut) -> None:
         async def later() -> None:
             await asyncio.sleep(_PAUSES[-1])
             if self._ways.get(way.sandbox.id) is way and not way.registered:
-                self._listen(way)
+                await self._open(way)
 
         self._start(later())
 
@@ -306,7 +311,7 @@ class Networks:
         if self._link is None:
             return
         wanted = {bound.reference for way in self._ways.values() for bound in way.setting.secrets}
-        values = await self._values(wanted) if wanted else {}
+        values = await self._values({way.owner for way in self._ways.values()}, wanted)
         with contextlib.suppress(LinkClosed):
             await self._link.call(Secrets, values=dict(values))
 

@@ -48,6 +48,7 @@ MAX_PORTS: Final = 64
 # Of one sandbox, over all its ports; each may hold a window in memory.
 MAX_CONNECTIONS: Final = 128
 _BACKLOG: Final = 128
+_PAUSE_SECONDS: Final = 0.1
 _TOKEN_PREFIX: Final = "akp_"
 
 
@@ -76,15 +77,19 @@ class _Gate:
     def __init__(self, published: PublishedPort) -> None:
         self.published = published
         self.listener: socket.socket | None = None
-        self.server: asyncio.AbstractServer | None = None
+        self.accepting: asyncio.Task[None] | None = None
         self.connections: set[GuestConnection] = set()
         self.error: str | None = None
         self.closed = False
 
     def close(self) -> None:
         self.closed = True
-        if self.server:
-            self.server.close()
+        if self.listener:
+            # Refuses from now on; the descriptor is closed when nobody waits on it any more.
+            with contextlib.suppress(OSError):
+                self.listener.shutdown(socket.SHUT_RDWR)
+        if self.accepting:
+            self.accepting.cancel()
         elif self.listener:
             self.listener.close()
         over = SandboxUnavailableError("the port was closed")
@@ -155,7 +160,7 @@ class Ports:
                 raise
             if gate:
                 self._open.setdefault(record.id, _Open()).gates[wanted.port] = gate
-                await self._accept(live, gate)
+                self._accept(live, gate)
             return self._state(record.id, published)
 
     @audited("port.unpublish")
@@ -218,11 +223,11 @@ class Ports:
         )
         return rows
 
-    async def serve(self, live: Live) -> None:
+    def serve(self, live: Live) -> None:
         """Accepts, from now on, what comes to the ports that were taken."""
         opened = self._open.get(live.id)
         for gate in list(opened.gates.values()) if opened else ():
-            await self._accept(live, gate)
+            self._accept(live, gate)
 
     async def open_again(self, record: SandboxRecord, live: Live) -> None:
         """Opens what is published of a sandbox that runs again, as far as that can be done."""
@@ -244,7 +249,7 @@ class Ports:
             await self._store.update_sandbox(
                 record.id, ports=msgspec.to_builtins(now), events=events
             )
-        await self.serve(live)
+        self.serve(live)
 
     async def open_all(self, lives: Mapping[str, Live]) -> None:
         """After a restart: those of every sandbox that runs."""
@@ -272,36 +277,31 @@ class Ports:
 
     # -- connections ----------------------------------------------------------------------------
 
-    async def _accept(self, live: Live, gate: _Gate) -> None:
-        if gate.listener is None or gate.closed:
+    def _accept(self, live: Live, gate: _Gate) -> None:
+        listener = gate.listener
+        if listener is None or gate.accepting or gate.closed:
             return
-        gate.server = await asyncio.start_server(
-            partial(self._begin, live, gate),
-            sock=gate.listener,
-            limit=port_relay.BUFFER_BYTES,
-            backlog=_BACKLOG,
+        gate.accepting = asyncio.create_task(self._accepting(live, gate, listener))
+        gate.accepting.add_done_callback(lambda _: listener.close())
+
+    async def _accepting(self, live: Live, gate: _Gate, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while not gate.closed:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:  # no descriptor is left, or the client was gone already
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            task = asyncio.create_task(self._serve(live, gate, connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            # Also if it was cancelled before it began.
+            task.add_done_callback(partial(_close_unused, connection))
+
+    async def _serve(self, live: Live, gate: _Gate, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(
+            sock=connection, limit=port_relay.BUFFER_BYTES
         )
-        if gate.closed:  # meanwhile
-            gate.server.close()
-
-    def _begin(
-        self,
-        live: Live,
-        gate: _Gate,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        task = asyncio.create_task(self._serve(live, gate, reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(
-        self,
-        live: Live,
-        gate: _Gate,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
         try:
             async with self._connected(live, gate) as inside:
                 await port_relay.relay(reader, writer, inside)
@@ -347,6 +347,13 @@ class Ports:
                 published=published, open=False, error="not open: the sandbox does not run"
             )
         return PortState(published=gate.published, open=gate.error is None, error=gate.error)
+
+
+def _close_unused(connection: socket.socket, task: asyncio.Task[None]) -> None:
+    """A transport closes what it was given; nobody else closes what never became one's."""
+    connection.close()
+    if not task.cancelled() and (error := task.exception()):
+        log.error("a connection to a published port failed: %s", type(error).__name__)
 
 
 def wanted_ports(texts: Iterable[str], *, public: bool = False) -> List[PublishedPort]:

@@ -93,7 +93,8 @@ class Create(Arguments):
 async def create(session: Session, wanted: Create) -> Answer:
     """Makes a sandbox that stays and starts it: a Linux machine of its own with this host's
     programs (compilers, interpreters) but none of its files. Its files survive until it is removed.
-    The person who set this server up decided what it may use and reach; info shows it. Answers with the name to use in other tools, and when the sandbox goes by itself."""
+    The person who set this server up decided what it may use and reach; info shows it. Answers with
+    the name to use in other tools, and when the sandbox goes by itself."""
     operator = session.operator
     # The first one has to make its image.
     async with telling(session.report):

@@ -83,8 +83,11 @@ class GatewayLink:
         hello = Hello(serial=next(self._serials), generation=GENERATION, operator=operator)
         welcome = await self._call(hello)
         if not isinstance(welcome, Welcome) or welcome.generation != GENERATION:
-            with contextlib.suppress(LinkClosed):
+            # Only when it is gone are its sockets free for the next one.
+            with contextlib.suppress(LinkClosed, TimeoutError):
                 await self._call(Stop(serial=next(self._serials)))
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await asyncio.shield(self.closed)
             self.close()
             raise LinkClosed("the gateway was of another version, and has left")
         return welcome

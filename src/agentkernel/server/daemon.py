@@ -70,6 +70,7 @@ def run(
     path."""
     _configure_log(state_dir / LOG_NAME if log_to_file else None)
     _raise_open_files()
+    _dump_no_core()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(state_dir, ready=ready, listen=listen, arguments=arguments, mounts=mounts))
 
@@ -293,6 +294,13 @@ def _configure_log(path: Path | None) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(logging.INFO)
+
+
+def _dump_no_core() -> None:
+    """There are secrets in memory. One byte, not none: a program that takes dumps through a pipe is
+    called with a limit of 0 all the same, and not with 1, which is too little for a file, too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard >= 0 else 1, hard))
 
 
 def _raise_open_files() -> None:

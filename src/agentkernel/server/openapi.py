@@ -31,6 +31,8 @@ _TAGS: Final = {
     "jobs": "In the background: they go on without anybody listening.",
     "files": "Every call runs inside the sandbox; a link of the guest's leads nowhere else.",
     "events": "What happened, in order.",
+    "network": "What a sandbox may reach, and what became of it.",
+    "secrets": "What sandboxes may use without knowing it; no answer has a value.",
     "tokens": "Who may call over a network, and what.",
 }
 # Requests of clients, and lines that leave out what is not there.
@@ -38,6 +40,7 @@ _SPARSE: Final = {"Control", "AuditEntry", "Actor"}
 _PATH_WORDS: Final = {
     "id": "Id or name of the sandbox.",
     "job": "Id of the job.",
+    "name": "Name of the secret.",
     "token": "Id or name of the token.",
     "port": "Number of the port inside.",
 }

@@ -30,7 +30,9 @@ from agentkernel.server.problems import (
 )
 
 Handler = Callable[..., Awaitable[Any]]
-Tag = Literal["daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "tokens"]
+Tag = Literal[
+    "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "secrets", "tokens"
+]
 BYTES: Final = "application/octet-stream"
 TAR: Final = "application/x-tar"
 EVENTS: Final = "text/event-stream"

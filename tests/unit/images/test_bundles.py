@@ -186,7 +186,8 @@ def test_what_is_no_certificate_has_no_name(data: bytes) -> None:
 
 @given(st.binary(max_size=200), st.sampled_from([b"", bytes.fromhex("feedfeed00000002")]))
 def test_what_is_no_store_is_left(data: bytes, head: bytes) -> None:
-    assert add_to_java_store(head + data, b"x") is None
+    made = add_to_java_store(head + data, b"x", [b"y"])
+    assert made is None or (not head and data[:1] == b"0" and made[8:12] == b"\0\0\0\2")
 
 
 def java_store(*trusted: x509.Certificate) -> bytes:
@@ -198,12 +199,12 @@ def test_java_reads_the_store(
     tmp_path: Path, ours: x509.Certificate, theirs: x509.Certificate
 ) -> None:
     der = ours.public_bytes(Encoding.DER)
-    once = add_to_java_store(java_store(theirs), der)
+    once = add_to_java_store(java_store(theirs), der, [theirs.public_bytes(Encoding.DER)])
     assert once is not None
-    twice = add_to_java_store(once, theirs.public_bytes(Encoding.DER))
+    twice = add_to_java_store(once, theirs.public_bytes(Encoding.DER), [])
     assert twice is not None
     assert int.from_bytes(twice[8:12], "big") == 3
-    assert add_to_java_store(once[:-1] + bytes([once[-1] ^ 1]), der) is None, "damaged"
+    assert add_to_java_store(once[:-1] + bytes([once[-1] ^ 1]), der, []) is None, "damaged"
     if not shutil.which("keytool"):
         pytest.skip("keytool is not installed; the store's bytes are as described")
     (tmp_path / "cacerts").write_bytes(once)

@@ -21,6 +21,7 @@ from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
 from agentkernel.kernel.network_control import NetworkControl
 from agentkernel.kernel.ports import Ports
+from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
@@ -60,6 +61,11 @@ EXEMPT = {
     "Ports.open_all": "part of kernel.start",
     "Ports.close": "part of sandbox.stop and sandbox.remove",
     "Ports.close_all": "part of kernel.stop",
+    "Secrets.list": "looks at names",
+    "Secrets.resolve": "part of sandbox.create",
+    "Secrets.values": "for the gateway",
+    "Secrets.values_of": "for the gateway",
+    "Secrets.close": "waits for what is being written",
     "Tokens.load": "reads records",
     "Tokens.close": "waits for what is being written",
     "Tokens.list": "looks at records",
@@ -123,6 +129,9 @@ ROUTES = {
     "GET /v1/audit": LOOKS,
     "GET /docs": LOOKS,
     "GET /metrics": LOOKS,
+    "GET /v1/secrets": LOOKS,
+    "PUT /v1/secrets/{name}": "secret.set",
+    "DELETE /v1/secrets/{name}": "secret.remove",
     "POST /v1/tokens": "token.create",
     "GET /v1/tokens": LOOKS,
     "DELETE /v1/tokens/{token}": "token.revoke",
@@ -132,7 +141,7 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs, NetworkControl, Ports, Tokens)
+        for kind in (Kernel, Changes, Looks, Uses, Jobs, NetworkControl, Ports, Secrets, Tokens)
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.backends.base import THROUGH_GATEWAY, Blueprint, EffectiveLine
 from agentkernel.backends.registry import backend_names
 from agentkernel.errors import GuestProtocolError
 from agentkernel.guest.binary import agentd_path
@@ -46,12 +46,13 @@ def findings(
     user: str = "root",
     engine: str = "native",
     host: HostFacts | None = None,
+    effective: tuple[EffectiveLine, ...] = (),
     **fields: object,
 ) -> dict[str, ProbeFinding]:
     """What is found if everything is refused but `answers`."""
     made = blueprint(**fields)
     report = {name: Seen("EPERM") for name in CATALOGUE} | dict(answers)
-    result = judge({user: report}, made, engine=engine, host=host)
+    result = judge({user: report}, made, engine=engine, host=host, effective=effective)
     return {finding.name: finding for finding in result.findings}
 
 
@@ -263,6 +264,32 @@ def test_more_than_the_engine_has_is_a_finding(name: str, values: tuple[str, ...
     assert values[-1].split()[0] in found.detail
     fewer = findings({name: Seen("ok", values[:-1])}, engine="gvisor")[name]
     assert fewer.expected, "control: without it"
+
+
+@pytest.mark.parametrize("engine", backend_names())
+def test_a_way_out_leads_to_the_gateway_and_nowhere_else(engine: str) -> None:
+    through = (EffectiveLine("network", THROUGH_GATEWAY, "nftables"),)
+    routed = {
+        "network.routes": Seen("ok", ("lo 00000000",)),
+        "network.route_out": Seen("ok"),
+        "network.metadata": Seen("ok"),
+    }
+    found = findings(routed, engine=engine, effective=through)
+    assert all(found[name].expected and found[name].state == "open" for name in routed)
+    without = findings(routed, engine=engine)
+    assert not any(without[name].expected for name in routed), "control: loopback only"
+
+    past = {
+        "network.routes": Seen("ok", ("lo 00000000", "eth0 00000000")),
+        "network.interfaces": Seen("ok", ("eth0",)),
+        "network.route_out6": Seen("ok"),
+        "network.datagram_out": Seen("ok"),
+        "network.gateway_dial": Seen("ok"),
+        "network.gateway_bind": Seen("ok"),
+        "network.host_tcp": Seen("ok"),
+    }
+    found = findings(past, engine=engine, effective=through)
+    assert not any(found[name].expected for name in past)
 
 
 def test_a_sentry_s_ids_are_those_of_the_process_outside() -> None:

@@ -67,6 +67,10 @@ def test_no_wider(now: Policy, before: Policy) -> None:
         (policy(Rule(host="a.example", ports=(80,), tls="splice")), policy(A)),
         (policy(Rule(host="10.0.0.0/8")), policy(Rule(host="10.1.0.0/16"))),
         (policy(Rule(host="::/0")), policy(Rule(host="0.0.0.0/0"))),
+        (
+            policy(Rule(host="a", methods=("GET",))),
+            policy(Rule(host="a", methods=("GET",)), Rule(action="deny", host="10.0.0.0/8"), ALL),
+        ),
         (Policy(), Policy(caps=Caps(upload_bytes=5))),
         (Policy(caps=Caps(connections=500)), Policy()),
     ],
@@ -87,7 +91,7 @@ _policies = st.lists(_rules, max_size=4).map(lambda rules: Policy(rules=tuple(ru
 _ADDRESS = parse_address("10.1.1.1")
 
 
-@settings(max_examples=400)
+@settings(max_examples=300)
 @given(_policies, _policies)
 def test_what_is_not_wider_allows_nothing_new(now: Policy, before: Policy) -> None:
     if is_wider(now, before):

@@ -60,7 +60,7 @@ def test_tls() -> None:
     corp = why(SETTING, Operator(), "api.corp", 443)
     assert corp.intercepted and corp.secrets == ("KEY",) and "KEY" in corp.tls
     assert not why(SETTING, Operator(), "b.example", 443).intercepted
-    assert "splice" in why(SETTING, Operator(), "b.example", 443).tls
+    assert "splice, so B is not swapped" in why(SETTING, Operator(), "b.example", 443).tls
     assert "reset" in why(SETTING, Operator(), "other", 443).tls
 
 

@@ -204,6 +204,10 @@ def test_a_denied_range_counts_for_what_a_name_resolves_to() -> None:
     later = policy(allow("a.example"), deny("8.8.0.0/16"), allow("*"))
     assert judge_address(later, None, "a.example", 443, address) is None
     assert judge_address(later, None, "b.example", 443, address) is not None
+    reads = allow("a.example", methods=("GET",))
+    between = policy(reads, deny("8.8.0.0/16"), allow("*"))
+    assert judge_address(between, None, "a.example", 443, address) is not None
+    assert judge_address(policy(reads, deny("8.8.0.0/16")), None, "a.example", 443, address) is None
     floored = judge_address(policy(allow("*")), first, "a.example", 443, address)
     assert floored is not None and floored.by_floor
     assert (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 
-from agentkernel.backends.base import NOT_ENFORCED, Blueprint, EffectiveLine
+from agentkernel.backends.base import NOT_ENFORCED, THROUGH_GATEWAY, Blueprint, EffectiveLine
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.backends.local.uppers import Upper
@@ -32,7 +32,7 @@ def effective_lines(
         line("profile", blueprint.profile, "expanded into the lines below"),
         line("capabilities of root", _capabilities(blueprint), "bounding set, no_new_privs"),
         line("system calls", f"profile {blueprint.seccomp}", "seccomp filter"),
-        line("network", *_network(blueprint)),
+        network_line(blueprint.network is not None),
         line("nested user namespaces", *_nested(blueprint)),
         line(
             "memory", _size(limits.memory_bytes), _by_group("memory", limits.memory_bytes, groups)
@@ -62,11 +62,11 @@ def effective_lines(
     return lines
 
 
-def _network(blueprint: Blueprint) -> tuple[str, str]:
+def network_line(has_way_out: bool) -> EffectiveLine:
     owner = "network namespace of an outer user namespace"
-    if blueprint.network is None:
-        return "none: loopback only", owner
-    return "through the gateway: no interface but loopback", f"nftables in the {owner}"
+    if not has_way_out:
+        return EffectiveLine("network", "none: loopback only", owner)
+    return EffectiveLine("network", THROUGH_GATEWAY, f"nftables in the {owner}")
 
 
 def _capabilities(blueprint: Blueprint) -> str:

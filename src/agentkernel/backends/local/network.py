@@ -48,12 +48,11 @@ class Handover:
             byte, fds, flags, _ = socket.recv_fds(self._ours, 1, _MOST_DESCRIPTORS)
         except BlockingIOError:
             raise LaunchFailure("network-send", 0, "no sockets came") from None
-        sockets = [socket.socket(fileno=fd) for fd in fds]
-        if byte != b"n" or flags & socket.MSG_CTRUNC or len(sockets) != count:
-            for sock in sockets:
-                sock.close()
-            raise LaunchFailure("network-send", 0, f"{len(sockets)} sockets came")
-        return sockets
+        if byte != b"n" or flags & socket.MSG_CTRUNC or len(fds) != count:
+            for fd in fds:
+                os.close(fd)
+            raise LaunchFailure("network-send", 0, f"{len(fds)} sockets came")
+        return [socket.socket(fileno=fd) for fd in fds]
 
     def receive_network(self) -> NetworkSockets:
         tcp, names, rules = self.receive(3)

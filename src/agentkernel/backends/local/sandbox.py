@@ -24,6 +24,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.diagnose import explain
 from agentkernel.backends.local.directory import Runtime, SandboxDirectory
+from agentkernel.backends.local.effective import network_line
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, remove_upper
 from agentkernel.backends.local.network import count_refusals, open_rules, open_sockets
@@ -93,7 +94,11 @@ class LocalSandbox:
 
     @property
     def effective(self) -> tuple[EffectiveLine, ...]:
-        return self._runtime.effective
+        """As it was started, but for a way out that came later."""
+        if not self._has_rules:
+            return self._runtime.effective
+        now = network_line(True)
+        return tuple(now if line.what == now.what else line for line in self._runtime.effective)
 
     @property
     def environment(self) -> Mapping[str, str]:

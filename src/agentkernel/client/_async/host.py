@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from agentkernel.client._async.jobs import AsyncJob, find_job, list_jobs
+from agentkernel.client._async.secrets import AsyncSecrets
 from agentkernel.client._async.tokens import AsyncTokens
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
@@ -21,6 +22,7 @@ class AsyncHost:
 
     def __init__(self, *, transport: AsyncTransport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.secrets = AsyncSecrets(self._transport)
         self.tokens = AsyncTokens(self._transport)
 
     async def version(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
+from agentkernel.client._sync.secrets import Secrets
 from agentkernel.client._sync.tokens import Tokens
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
@@ -22,6 +23,7 @@ class Host:
 
     def __init__(self, *, transport: Transport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.secrets = Secrets(self._transport)
         self.tokens = Tokens(self._transport)
 
     def version(self) -> dict[str, Any]:

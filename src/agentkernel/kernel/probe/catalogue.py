@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from agentkernel.kernel.probe import identity, surroundings
-from agentkernel.kernel.probe.rules import CALL, FILE, SOCKET, Rule, denied, nothing, only
+from agentkernel.kernel.probe.rules import (
+    CALL,
+    FILE,
+    SOCKET,
+    Rule,
+    by_way_out,
+    denied,
+    nothing,
+    nothing_but,
+    only,
+)
 
 _DEBUG = ("permissive", "moderate")
 
@@ -228,7 +238,11 @@ FAMILIES: Final = (
     *("vsock", "kcm", "qipcrtr", "smc", "xdp", "mctp"),
 )
 """Names of the socket families, each at its number."""
-_unreached = denied(SOCKET, meant=lambda engine: f"in every profile, {engine.network}")
+_OWN_NAMESPACE = "in every profile, in the sandbox's own network namespace"
+_unreached = by_way_out(
+    denied(SOCKET, meant=lambda engine: f"in every profile, {engine.network}"),
+    denied(SOCKET, meant=_OWN_NAMESPACE),
+)
 _MEANT: Final = {
     "unix": _unreached,
     "inet": _unreached,
@@ -246,12 +260,23 @@ _SOCKET: dict[str, tuple[str, Rule]] = {
     "sctp": ("speak SCTP", denied(SOCKET)),
     "mptcp": ("speak MPTCP", denied(SOCKET)),
 }
+# A route is all that these ask for, and with a way out there is one for every address.
+_routed = by_way_out(
+    denied(SOCKET),
+    denied(SOCKET, meant="it leads to the gateway, which decides by the sandbox's policy"),
+)
+_routes = by_way_out(
+    _hidden, nothing_but(("lo 00000000",), "one for everything, to loopback and so to the gateway")
+)
 _NETWORK: dict[str, tuple[str, Rule]] = {
     "interfaces": ("use network interfaces", _hidden),
-    "routes": ("see routes", _hidden),
-    "route_out": ("reach addresses outside", denied(SOCKET)),
+    "routes": ("see routes", _routes),
+    "route_out": ("reach addresses outside", _routed),
     "route_out6": ("reach IPv6 addresses outside", denied(SOCKET)),
-    "metadata": ("reach a cloud's metadata service", denied(SOCKET)),
+    "metadata": ("reach a cloud's metadata service", _routed),
+    "datagram_out": ("send datagrams past the gateway", denied(SOCKET)),
+    "gateway_dial": ("talk to the gateway behind its rules", denied(SOCKET)),
+    "gateway_bind": ("stand in the gateway's place", denied(SOCKET, also=("EADDRINUSE",))),
     "host_tcp": ("connect to the machine's loopback", denied(SOCKET)),
     "host_abstract": ("connect to abstract sockets of the machine", denied(SOCKET)),
     "unix_names": ("see unix sockets from outside", _hidden),

@@ -14,7 +14,16 @@ from typing import Final
 from agentkernel.backends.oci.config import SOCKET_DIRECTORY
 from agentkernel.backends.oci.gvisor import GvisorBackend
 from agentkernel.kernel.probe import identity, surroundings
-from agentkernel.kernel.probe.rules import FILE, Engine, Rule, denied, found, nothing_but
+from agentkernel.kernel.probe.rules import (
+    FILE,
+    SOCKET,
+    Engine,
+    Rule,
+    by_way_out,
+    denied,
+    found,
+    nothing_but,
+)
 
 _OWN: Final = "the sentry's own: no word of it is the machine's"
 _MEMORY: Final = (
@@ -43,6 +52,10 @@ _SENTRY: dict[str, Rule] = {
     "device.mknod": denied(cap="CAP_MKNOD"),
     "device.fuse": denied(FILE, cap="CAP_SYS_ADMIN", meant=_NO_ADMIN.format("CAP_SYS_ADMIN")),
     "device.tun": denied(FILE, cap="CAP_NET_ADMIN", meant=_NO_ADMIN.format("CAP_NET_ADMIN")),
+    "network.gateway_bind": by_way_out(
+        denied(SOCKET, meant="a port of the sentry's own network stack, which has no gateway"),
+        denied(SOCKET, also=("EADDRINUSE",)),
+    ),
     "network.unix_names": nothing_but(
         (GvisorBackend.listen,), "the name of agentd's own socket, which is not there any more"
     ),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.backends.base import THROUGH_GATEWAY, Blueprint, EffectiveLine
 from agentkernel.kernel.probe.findings import State
 from agentkernel.kernel.probe.report import Seen
 
@@ -68,6 +68,11 @@ class Context(NamedTuple):
     user: str
     engine: Engine = Engine()
 
+    def has_way_out(self) -> bool:
+        """Its traffic comes to the gateway."""
+        line = self.effective.get("network")
+        return line is not None and line.value == THROUGH_GATEWAY
+
     def capabilities(self) -> frozenset[str]:
         return self.blueprint.capabilities if self.user == "root" else frozenset()
 
@@ -121,6 +126,11 @@ def denied(
         return Verdict("open", reason)
 
     return rule
+
+
+def by_way_out(without: Rule, through: Rule) -> Rule:
+    """One rule for sandboxes that have loopback only, another for those with a gateway."""
+    return lambda seen, at: (through if at.has_way_out() else without)(seen, at)
 
 
 def judged(

@@ -99,7 +99,7 @@ class Acceptor:
     def _ended(self, connection: Connection, task: asyncio.Task[None]) -> None:
         self._sandbox.connections.discard(connection)
         # A task that was cancelled before its first step has closed nothing.
-        sockets.reset(connection.client)
+        connection.hang_up()
         if not task.cancelled() and (failure := task.exception()):
             _log.error("a connection of sandbox %s failed", self._sandbox.id, exc_info=failure)
 

@@ -25,7 +25,8 @@ class Subject(Protocol):
 
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        """Values by reference, of this sandbox's bindings."""
+        """Values by reference: those of its bindings, and all others of its owner, which must not
+        leave it either."""
 
     def emit(self, kind: str, flow: Flow, **words: Any) -> None:
         """An event of this flow; `words` are fields of NetworkEvent."""

@@ -8,13 +8,25 @@ is asked to leave.
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from agentkernel.network.policy.model import NetworkSetting, Operator
 
-GENERATION = 1
+
+def _fingerprint() -> int:
+    """Of the code itself: a gateway that goes on after an upgrade is to be replaced, or what the
+    upgrade mends would not be mended."""
+    total = 0
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        total = zlib.crc32(path.read_bytes(), total)
+    return total
+
+
+GENERATION = _fingerprint()
 FRAME_BYTES = 16 << 20
 SOCKET_NAME = "gateway.sock"
 LOCK_NAME = "gateway.lock"
@@ -31,10 +43,12 @@ class Hello(msgspec.Struct, tag="hello", frozen=True, kw_only=True):
 class Register(msgspec.Struct, tag="register", frozen=True, kw_only=True):
     """A sandbox, with three descriptors: the listening TCP socket and the UDP socket for names,
     both made in its namespace, and a pidfd whose end is the sandbox's. `names`: the file that keeps
-    which name has which address. Registering one that is known replaces its descriptors."""
+    which name has which address. Registering one that is known replaces its descriptors. `owner`:
+    whose secrets must not leave it, bound or not."""
 
     serial: int
     id: str
+    owner: str = ""
     setting: NetworkSetting
     names: str
 

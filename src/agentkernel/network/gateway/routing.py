@@ -53,7 +53,7 @@ class Router:
         except (OSError, TimeoutError):
             pass  # either side broke off: nothing to tell, nobody to tell it to
         finally:
-            sockets.reset(connection.client)
+            connection.hang_up()
 
     async def _route(self, connection: Connection, address: str, port: int) -> None:
         if address.startswith(("127.", "0.")):
@@ -104,7 +104,7 @@ class Router:
             return
         flow = self._flow(connection, host, asked.port, via)
         if asked.form == "absolute":
-            await self._serve_http(flow)
+            await self._serve_http(connection, flow)
             return
         if flow.verdict.outcome == "deny":
             flow.subject.emit("network.deny", flow, method="CONNECT" if via == "proxy" else "")
@@ -128,9 +128,9 @@ class Router:
             if kind == "http":
                 if upstream is not None:
                     upstream.close()
-                await self._serve_http(flow)
+                await self._serve_http(connection, flow)
             elif kind == "tls":
-                await self._serve_tls(flow, upstream)
+                await self._serve_tls(connection, flow, upstream)
             else:
                 self._check_plain(flow, kind)
                 await self._splice(flow, upstream)
@@ -171,8 +171,6 @@ class Router:
         verdict = flow.verdict
         if verdict.outcome == "deny":
             raise Denied(verdict.words)
-        if kind == "server":
-            return
         if kind == "silent":
             raise Denied("the client said nothing")
         if kind == "unclear":
@@ -180,17 +178,20 @@ class Router:
         if verdict.outcome == "inspect":
             raise Denied(f"the rules for {flow.host} ask for methods or paths, and this is no HTTP")
 
-    async def _serve_http(self, flow: Flow) -> None:
+    async def _serve_http(self, connection: Connection, flow: Flow) -> None:
         """Told or passed on, request by request; never spliced, or a second request on the same
         connection could name another host."""
         from agentkernel.network.intercept.serving import serve_http
 
         flow.via = "http" if flow.via == "tcp" else flow.via
         await serve_http(flow, self._dialler)
+        connection.answered = True
 
     # --- TLS ---
 
-    async def _serve_tls(self, flow: Flow, upstream: socket.socket | None) -> None:
+    async def _serve_tls(
+        self, connection: Connection, flow: Flow, upstream: socket.socket | None
+    ) -> None:
         flow.via = "tls" if flow.via == "tcp" else flow.via
         if flow.verdict.outcome == "deny":
             raise Denied(flow.verdict.words)
@@ -206,6 +207,7 @@ class Router:
 
             keep_authority_in(self._sandbox.state_dir)
             await serve_tls(flow, self._dialler, hello)
+            connection.answered = True
         else:
             await self._splice(flow, upstream)
 

@@ -148,7 +148,8 @@ class Gateway:
             if len(descriptors) != DESCRIPTORS:
                 raise BadCall(f"{DESCRIPTORS} descriptors belong to a sandbox")
             if registered is None:
-                registered = Registered(Sandbox(self.world, call.id, call.setting, call.names))
+                sandbox = Sandbox(self.world, call.id, call.setting, call.names, call.owner)
+                registered = Registered(sandbox)
         except BaseException:
             _close_all(descriptors)
             raise

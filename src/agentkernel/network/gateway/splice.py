@@ -20,6 +20,7 @@ from agentkernel.network.gateway.flow import CapReached
 
 IDLE_SECONDS = 3600.0
 HALF_CLOSED_SECONDS = 300.0
+_LOOK_SECONDS = 60.0
 _PIPE_BYTES = 1 << 20
 _SPARE_PIPES = 32
 _FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
@@ -181,7 +182,7 @@ class Relay:
             pump.start()
         try:
             while not self._done.done():
-                await asyncio.wait((self._done,), timeout=self._left())
+                await asyncio.wait((self._done,), timeout=min(self._left(), _LOOK_SECONDS))
                 if self._left() <= 0:
                     return
             self._done.result()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import mmap
-import os
 import socket
-import struct
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,49 +34,30 @@ class World:
 
 @dataclass(eq=False)
 class Connection:
-    """One accepted connection. `flow`: as soon as it is known where it wants to go."""
+    """One accepted connection. `flow`: as soon as it is known where it wants to go. `answered`:
+    what the guest was sent last is on its way to it, and must not be lost."""
 
     client: socket.socket
     task: asyncio.Task[None] | None = None
     flow: Flow | None = None
+    answered: bool = False
 
-
-class Totals:
-    """Bytes so far, in a file's memory: a gateway that is killed and started again goes on counting
-    where it was, or a guest could get around its caps by whatever kills gateways. Raises OSError
-    if the file can't be made."""
-
-    _FORM = struct.Struct("<QQ")
-
-    def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.ftruncate(fd, self._FORM.size)
-            self._memory = mmap.mmap(fd, self._FORM.size)
-        finally:
-            os.close(fd)
-        self.up, self.down = self._FORM.unpack_from(self._memory)
-
-    def add(self, up: int, down: int) -> None:
-        self.up += up
-        self.down += down
-        self._FORM.pack_into(self._memory, 0, self.up, self.down)
-
-    def close(self) -> None:
-        self._memory.close()
+    def hang_up(self) -> None:
+        if self.answered:
+            self.client.close()
+        else:
+            sockets.reset(self.client)
 
 
 class Sandbox:
-    """The Subject of its flows. Raises OSError if its files can't be made."""
+    """The Subject of its flows. Raises OSError if its file can't be made."""
 
-    def __init__(self, world: World, id: str, setting: NetworkSetting, path: str) -> None:
+    def __init__(
+        self, world: World, id: str, setting: NetworkSetting, path: str, owner: str = ""
+    ) -> None:
         self.id = id
+        self.owner = owner
         self.names = Names(path)
-        try:
-            self._totals = Totals(f"{path}.bytes")
-        except BaseException:
-            self.names.close()
-            raise
         self.connections: set[Connection] = set()
         self._world = world
         self._setting = setting
@@ -100,11 +77,12 @@ class Sandbox:
 
     @property
     def secrets(self) -> Mapping[str, bytes]:
-        values = self._world.values
+        bound = {binding.reference for binding in self._setting.secrets}
+        head = f"{self.owner}/"
         return {
-            binding.reference: values[binding.reference]
-            for binding in self._setting.secrets
-            if binding.reference in values
+            reference: value
+            for reference, value in self._world.values.items()
+            if reference in bound or reference.startswith(head)
         }
 
     @property
@@ -150,8 +128,8 @@ class Sandbox:
 
     def account(self, up: int, down: int) -> float:
         """Counts bytes; how long to wait before the next. Raises CapReached."""
-        totals = self._totals
-        totals.add(up, down)
+        totals = self.names
+        totals.count(up, down)
         caps = self._caps
         if caps.upload_bytes is not None and up and totals.up > caps.upload_bytes:
             raise CapReached(f"it has sent the {caps.upload_bytes} bytes that it may send")
@@ -264,8 +242,7 @@ class Sandbox:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
         for connection in chosen:
-            with contextlib.suppress(OSError):
-                sockets.reset(connection.client)
+            connection.hang_up()
 
     def counted(self, serial: int) -> Counted:
         return Counted(
@@ -273,8 +250,8 @@ class Sandbox:
             flows=len(self.connections),
             connections=self._accepted,
             denied=self._denied,
-            up=self._totals.up,
-            down=self._totals.down,
+            up=self.names.up,
+            down=self.names.down,
             names=len(self.names),
         )
 
@@ -282,7 +259,6 @@ class Sandbox:
         """Its connections, and what it holds."""
         await self.close(self.connections)
         self.names.close()
-        self._totals.close()
 
     def _caps_now(self) -> Caps:
         floor = self.operator.floor

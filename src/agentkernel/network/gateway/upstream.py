@@ -18,6 +18,7 @@ from agentkernel.network.gateway import upstream_proxy
 from agentkernel.network.gateway.flow import Flow, Refused
 from agentkernel.network.gateway.targets import is_address
 from agentkernel.network.policy.addresses import vet
+from agentkernel.network.policy.judging import judge_address
 from agentkernel.network.policy.model import Operator
 from agentkernel.network.policy.names import Address, parse_address
 
@@ -96,8 +97,13 @@ class HostDialler:
     def _vetted(self, flow: Flow, found: Sequence[Address]) -> list[Address]:
         """Those that may be dialled: all of them, or none. A name that means a public and a private
         address at once is a trick, or a fault that should be seen."""
-        verdict = flow.verdict
+        verdict, setting = flow.verdict, flow.subject.setting
         for address in found:
+            denied = judge_address(
+                setting.policy, flow.subject.operator.floor, flow.host, flow.port, address
+            )
+            if denied is not None:
+                raise Refused(f"{flow.host} means {address}: {denied.words}", denied=True)
             why = vet(address, verdict.private, verdict.port_named, exact=verdict.exact)
             if why is not None:
                 what = "it" if str(address) == flow.host else f"{flow.host} means {address}: it"

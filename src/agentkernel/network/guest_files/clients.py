@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from urllib.parse import quote
-from xml.sax.saxutils import escape
 
 from agentkernel.network.guest_files.paths import BUNDLE, DIRECTORY
 from agentkernel.network.registries.go import split_proxies
@@ -26,6 +26,9 @@ CARGO_CONFIG = "/.cargo/config.toml"
 MAVEN_SETTINGS = "/etc/maven/settings.xml"
 APT_AUTH = "/etc/apt/auth.conf.d/agentkernel.conf"
 APT_CONF = "/etc/apt/apt.conf.d/99agentkernel"
+
+COMMON_KEYS = ("/usr/share/keyrings/debian-archive-", "/usr/share/keyrings/ubuntu-archive-")
+_SIGNED_BY = re.compile(r"signed-by\s*[:=]\s*(/[^\s\],]+)", re.IGNORECASE)
 
 HEAD = "Written by agentkernel from the configuration of the machine outside."
 
@@ -65,7 +68,8 @@ class Told:
         name, password = (quote(part, safe="") for part in pair)
         return registry.url.replace("://", f"://{name}:{password}@", 1)
 
-    def add_all(self, distribution: str) -> None:
+    def add_all(self, distribution: str | None) -> None:
+        """`distribution` is that of an image that is not the machine's own."""
         self.pip()
         self.npm()
         self.apt(distribution)
@@ -124,12 +128,16 @@ class Told:
             # npm's global file is beside its node, wherever that is: this says it is here.
             self.environment["NPM_CONFIG_GLOBALCONFIG"] = NPMRC
 
-    def apt(self, distribution: str) -> None:
+    def apt(self, distribution: str | None) -> None:
         # apt knows no variable for certificates.
         lines = [f'Acquire::https::CAInfo "{BUNDLE}";']
         settings = self.machine.settings.get("apt", {})
-        if distribution and distribution == self.machine.distribution:
-            self.files |= {path: text for path, text in settings.items() if path.startswith("/")}
+        if distribution is None or (distribution and distribution == self.machine.distribution):
+            self.files |= {
+                path: text
+                for path, text in settings.items()
+                if path.startswith("/") and (distribution is None or _has_common_keys(text))
+            }
             if settings.get("Check-Valid-Until") == "false":
                 lines.append('Acquire::Check-Valid-Until "false";')
             self._apt_passwords()
@@ -222,6 +230,11 @@ class Told:
             self.environment["BUNDLE_MIRROR__ALL"] = self.address(item)
 
 
+def _has_common_keys(sources: str) -> bool:
+    """Whether an image of the same system has the keys: one without them can't be updated."""
+    return all(path.startswith(COMMON_KEYS) for path in _SIGNED_BY.findall(sources))
+
+
 def _toml_table(name: str, **values: str) -> str:
     # A JSON string without escapes beyond \" and \\ is a TOML string; addresses are ASCII.
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
@@ -229,8 +242,12 @@ def _toml_table(name: str, **values: str) -> str:
 
 
 def _element(kind: str, **values: str) -> str:
-    inner = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in values.items())
+    inner = "".join(f"<{key}>{_escaped(value)}</{key}>" for key, value in values.items())
     return f"    <{kind}>{inner}</{kind}>\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _group(name: str, items: list[str]) -> str:
@@ -241,7 +258,7 @@ def _profile(repositories: list[Registry]) -> str:
     if not repositories:
         return ""
     listed = "".join(
-        f"<{kind}><id>{escape(item.name)}</id><url>{escape(item.url)}</url></{kind}>"
+        f"<{kind}><id>{_escaped(item.name)}</id><url>{_escaped(item.url)}</url></{kind}>"
         for kind in ("repository",)
         for item in repositories
     )

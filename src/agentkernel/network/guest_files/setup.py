@@ -41,12 +41,13 @@ def network_setup(
 ) -> NetworkSetup:
     """What has to be inside. `Machine()` for a sandbox that the registries are not given to.
 
-    `distribution` is that of the image ("debian bookworm"); None for the machine's own: apt's
-    sources are of one system. Without `placeholder` no credential is told. `page` is what agents
-    may read of their network. The bundle itself is made from the image's, by whoever knows that.
+    `distribution` is that of the image ("debian bookworm", or "" if it does not say), since apt's
+    sources are of one system; None for the image of the machine itself. Without `placeholder` no
+    credential is told. `page` is what agents may read of their network. The bundle itself is made
+    from the image's, by whoever knows that.
     """
     told = Told(machine, placeholder or (lambda reference, value: None))
-    told.add_all(machine.distribution if distribution is None else distribution)
+    told.add_all(distribution)
     told.files["/etc/resolv.conf"] = RESOLVER
     told.files[AUTHORITY] = authority_pem
     if page:

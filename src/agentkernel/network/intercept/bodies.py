@@ -12,31 +12,32 @@ class Body:
     """The body that follows `head` on `wire`. `complete` once its end was seen; `trailers` then
     holds what stood behind it. What comes after it is left on the wire."""
 
-    def __init__(self, head: Head, wire: Wire, *, seconds: float = STALLED_SECONDS) -> None:
+    def __init__(self, head: Head, wire: Wire) -> None:
         self._head = head
         self._wire = wire
-        self._seconds = seconds
         self._left = head.length
         self.complete = head.framing == "none"
         self.trailers: list[Header] = []
 
-    async def read(self) -> bytes:
+    async def read(self, seconds: float = STALLED_SECONDS) -> bytes:
         """The next piece; nothing at its end. Raises Malformed if it is cut off or wrongly framed,
-        Lost, TimeoutError."""
+        Lost, TimeoutError, after which it can be asked again."""
         if self.complete:
             return b""
         match self._head.framing:
             case "length":
-                return await self._read_counted()
+                return await self._read_counted(seconds)
             case "chunked":
-                return await self._read_chunked()
+                return await self._read_chunked(seconds)
             case _:
-                piece = await self._wire.read(self._seconds)
+                piece = await self._wire.read(seconds)
                 self.complete = not piece
+                if self.complete and self._wire.cut:
+                    raise Malformed("its body was cut off")
                 return piece
 
-    async def _read_counted(self) -> bytes:
-        piece = await self._wire.read(self._seconds)
+    async def _read_counted(self, seconds: float) -> bytes:
+        piece = await self._wire.read(seconds)
         if not piece:
             raise Malformed("its body ends before its content-length")
         if len(piece) > self._left:
@@ -46,7 +47,7 @@ class Body:
         self.complete = not self._left
         return piece
 
-    async def _read_chunked(self) -> bytes:
+    async def _read_chunked(self, seconds: float) -> bytes:
         connection = self._head.connection
         while True:
             try:
@@ -54,7 +55,7 @@ class Body:
             except h11.RemoteProtocolError:
                 raise Malformed("its body is wrongly chunked") from None
             if event is h11.NEED_DATA:
-                data = await self._wire.read(self._seconds)
+                data = await self._wire.read(seconds)
                 if not data:
                     raise Malformed("its body ends within its chunks")
                 connection.receive_data(data)

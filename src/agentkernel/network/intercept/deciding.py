@@ -2,14 +2,13 @@
 
 Asked at every new flow, so the first secret of a running sandbox switches interception on for the
 flows after it. A verdict `inspect` asks for interception apart from this; a rule that splices wins
-over both, because it says so.
+over secrets, because it says so.
 """
 
 from __future__ import annotations
 
 from agentkernel.network.policy.model import NetworkSetting, SecretBinding
-
-SECRETS_PORT = 443
+from agentkernel.network.secrets.swapping import is_bound
 
 
 def needs_interception(setting: NetworkSetting, host: str, port: int) -> bool:
@@ -18,22 +17,4 @@ def needs_interception(setting: NetworkSetting, host: str, port: int) -> bool:
 
 
 def bound_secrets(setting: NetworkSetting, host: str, port: int) -> tuple[SecretBinding, ...]:
-    return tuple(
-        binding
-        for binding in setting.secrets
-        if any(names_place(target, host, port) for target in binding.hosts)
-    )
-
-
-def names_place(target: str, host: str, port: int) -> bool:
-    """True if a binding's `target`, NAME or *.NAME with :PORT or 443, means this host and port. A
-    bare "*" means none: a secret for every host is not one."""
-    name, colon, number = target.rpartition(":")
-    if not colon:
-        name, number = target, str(SECRETS_PORT)
-    if number != str(port):
-        return False
-    name = name.lower()
-    if name.startswith("*."):
-        return host.endswith(name[1:]) and len(host) > len(name) - 1
-    return name == host
+    return tuple(binding for binding in setting.secrets if is_bound(binding, host, port))

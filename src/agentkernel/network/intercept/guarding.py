@@ -14,6 +14,7 @@ from agentkernel.network.secrets.dlp import Patterns
 from agentkernel.network.secrets.scanning import CODINGS, Inflater, Scanner
 from agentkernel.network.secrets.swapping import Blocked, BodySwapper, Swapper, is_bound
 
+_COMPRESSING = (b"accept-encoding", b"sec-websocket-extensions")
 NOWHERE = 0
 """A port that no secret is bound to."""
 
@@ -30,10 +31,11 @@ class Guard:
         bindings = flow.subject.setting.secrets
         patterns = flow.subject.operator.patterns
         self._insecure = not secure and any(is_bound(b, flow.host, flow.port) for b in bindings)
-        if bindings or patterns:
+        values = flow.subject.secrets
+        if bindings or patterns or values:
             self._swapper = Swapper(
                 bindings,
-                flow.subject.secrets,
+                values,
                 flow.host,
                 flow.port if secure and is_name(flow.host) else NOWHERE,
                 _patterns(patterns),
@@ -59,8 +61,9 @@ class Guard:
         except Blocked as exc:
             raise self.stopped(exc) from None
         if self._swapper.bound:
-            # The response is searched, and what is compressed in other ways than gzip can't be.
-            headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
+            # The response is searched, and what is compressed in other ways than gzip can't be. The
+            # extensions of WebSockets are all about compression.
+            headers = [each for each in headers if each[0].lower() not in _COMPRESSING]
             headers.append((b"Accept-Encoding", b"identity"))
         return target, headers
 
@@ -140,6 +143,14 @@ class Search:
         except ValueError:
             raise Malformed("its compressed body is cut off") from None
         return self._scanner.finish()
+
+    def pass_bytes(self, data: bytes) -> bytes:
+        """Of a WebSocket: what may go on."""
+        return self._scanner.feed(data)
+
+    def release(self) -> bytes:
+        """What was held back and is too little to tell, since nothing follows it in time."""
+        return self._scanner.release()
 
     def trailers(self, headers: list[Header]) -> list[Header]:
         return self._scanner.response_headers(headers)

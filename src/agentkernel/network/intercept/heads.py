@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import h11
 
@@ -27,6 +27,7 @@ Framing = Literal["none", "length", "chunked", "close"]
 
 _HEADER = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 _BARE_LINE_FEED = re.compile(rb"(?<!\r)\n")
+_METHOD = re.compile(rb"[A-Z][A-Z_-]{0,31}")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
 _ONCE = (b"host", b"content-length", b"transfer-encoding")
 _HOP_BY_HOP = frozenset(
@@ -95,10 +96,10 @@ class ResponseHead(Head):
     reason: bytes
 
 
-async def read_request_head(wire: Wire, *, idle: float = IDLE_SECONDS) -> RequestHead | None:
+async def read_request_head(wire: Wire) -> RequestHead | None:
     """None if nothing comes any more. Raises Malformed, Lost, TimeoutError."""
     try:
-        await wire.wait(idle)
+        await wire.wait(IDLE_SECONDS)
     except TimeoutError:
         return None
     raw = await _read_raw(wire)
@@ -111,6 +112,8 @@ async def read_request_head(wire: Wire, *, idle: float = IDLE_SECONDS) -> Reques
     event = _parse(connection, raw)
     if not isinstance(event, h11.Request):
         raise Malformed("the request can't be read")
+    if not _METHOD.fullmatch(event.method):
+        raise Malformed("its method is none: a word of capitals")
     if event.http_version not in (b"1.1", b"1.0"):
         raise Malformed("only HTTP/1.1 is spoken here")
     framing, length = _framing(checked)
@@ -234,9 +237,10 @@ def _parse(connection: h11.Connection, raw: bytes) -> object:
         raise Malformed("its first line or a header can't be read") from None
 
 
-def written(connection: h11.Connection, event: h11.Event) -> bytes:
-    """Raises Malformed."""
+def written(connection: h11.Connection, kind: type[h11.Event], **fields: Any) -> bytes:
+    """An event as bytes. h11 checks once more that it is one message, as what was put into it may
+    come from elsewhere. Raises Malformed."""
     try:
-        return connection.send(event) or b""
+        return connection.send(kind(**fields)) or b""
     except h11.LocalProtocolError:
         raise Malformed("it can't be written down as HTTP") from None

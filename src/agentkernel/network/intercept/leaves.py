@@ -46,7 +46,7 @@ class Leaves:
             self._contexts.popitem(last=False)
         return context
 
-    def was_named(self, connection: ssl.SSLObject) -> bool:
+    def was_named(self, connection: ssl.SSLSocket) -> bool:
         """True if the client's TLS said the name; one that says another gets no connection."""
         return connection in self._named
 

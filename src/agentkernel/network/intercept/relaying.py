@@ -1,28 +1,34 @@
-"""Bytes both ways, unread: what is left of a connection after it became a WebSocket."""
+"""Bytes both ways: what is left of a connection after it became a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 
 from agentkernel.network.gateway.flow import Subject
+from agentkernel.network.intercept.guarding import Search
 from agentkernel.network.intercept.wire import Wire
 
+HELD_SECONDS = 0.1
+"""How long what may be the beginning of a secret waits for the rest of it."""
 
-async def relay(client: Wire, far: Wire, subject: Subject) -> None:
-    """Until one side ends; the other has then got all that was sent. Raises CapReached, Lost,
-    TimeoutError."""
+
+async def relay(client: Wire, far: Wire, subject: Subject, search: Search | None) -> None:
+    """Until one side ends; the other has then got all that was sent. What the far side says is
+    searched as bytes: a value that stands in one frame is replaced by a placeholder of the same
+    length, and if that is not as long, the frames break, which is better than the value getting
+    in. Raises CapReached, Lost, TimeoutError."""
 
     async def up() -> None:
         while data := await client.read():
             await subject.take(up=len(data))
-            far.write(data)
-            await far.drain()
+            await far.write(data)
 
     async def down() -> None:
         while data := await far.read():
             await subject.take(down=len(data))
-            client.write(data)
-            await client.drain()
+            if search is not None:
+                data = await _searched(far, search, data)
+            await client.write(data)
 
     tasks = [asyncio.create_task(up()), asyncio.create_task(down())]
     try:
@@ -30,8 +36,19 @@ async def relay(client: Wire, far: Wire, subject: Subject) -> None:
         for task in done:
             task.result()
         if tasks[0] in done:
-            await far.close()
+            await far.close(reading=False)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _searched(far: Wire, search: Search, data: bytes) -> bytes:
+    """A message may end as a secret begins, and nothing may follow it for long."""
+    passed = search.pass_bytes(data)
+    if len(passed) < len(data) and not far.held:
+        try:
+            await far.wait(HELD_SECONDS)
+        except TimeoutError:
+            passed += search.release()
+    return passed

@@ -44,7 +44,7 @@ class Session:
             while await self._one_request():
                 pass
             await self._client.close(reading=self._unread)
-        except (Lost, TimeoutError, ConnectionError):
+        except (Lost, TimeoutError):
             pass
         finally:
             self._drop_far()
@@ -83,15 +83,17 @@ class Session:
         self._method = head.method
         guard = Guard(self._flow, secure=self._tls and self._named)
         self._path = guard.shown(head.target, path_of(head.target))
-        target, alone = self._judge(head)
-        target, headers = guard.request(target, head.passed_on())
+        target, alone = self._check(head)
+        # Before it is judged: what a verdict says has the path in it, and goes into events.
+        asked, headers = guard.request(target, head.passed_on())
+        self._judge(head.method, path_of(target))
         while True:
             far = await self._reach()
             again = self._far_used and head.method in REPEATABLE and head.framing == "none"
             self._far_used = True
             exchange = Exchange(self._flow, self._client, far, head, guard, alone=alone)
             try:
-                await exchange.run(target, headers)
+                await exchange.run(asked, headers)
                 break
             except FarClosed:
                 # An idle connection that the far side closed just as it was used again?
@@ -108,34 +110,36 @@ class Session:
             self._drop_far()
         return exchange.keeps_client
 
-    def _judge(self, head: RequestHead) -> tuple[bytes, bool]:
+    def _check(self, head: RequestHead) -> tuple[bytes, bool]:
         """The target to ask for, and whether the connection has to end with this request. Raises
         Answer."""
-        flow = self._flow
-        verdict = flow.verdict
+        verdict = self._flow.verdict
         if verdict.outcome == "deny":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
-        target, absolute = check_place(head, flow.host, flow.port, tls=self._tls)
+        # A proxy's client sends requests to other hosts on the same connection; the next one has to
+        # come on its own, so that it is a flow of its own.
+        return check_place(head, self._flow.host, self._flow.port, tls=self._tls)
+
+    def _judge(self, method: str, path: str) -> None:
+        """By the setting as it is now. Raises Answer."""
+        flow = self._flow
         policy, floor = flow.subject.setting.policy, flow.subject.operator.floor
-        verdict = judge_request(policy, floor, flow.host, flow.port, head.method, path_of(target))
+        verdict = judge_request(policy, floor, flow.host, flow.port, method, path)
         if verdict.outcome != "allow":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
         flow.subject.emit(
             "network.allow",
             flow,
-            method=head.method,
+            method=method,
             path=self._path,
             rule=verdict.rule,
             source=verdict.source,
             reason=verdict.words,
         )
-        # A proxy's client sends requests to other hosts on the same connection; the next one has to
-        # come on its own, so that it is a flow of its own.
-        return target, absolute
 
     async def _reach(self) -> Wire:
         far = self._far
-        if far is not None and (far.ended or far.held):
+        if far is not None and not far.is_quiet():
             # Closed while idle; or it speaks without being asked, and is not to be believed.
             self._drop_far()
             far = None
@@ -162,5 +166,5 @@ class Session:
 
     async def _answer(self, answer: Answer) -> None:
         response = answers.response_of(answer, self._flow, self._method, self._path)
-        self._client.write(response)
+        await self._client.write(response)
         await self._flow.subject.take(down=len(response))

@@ -39,7 +39,7 @@ class Upload:
         self._far = far
         self._head = head
         self._guard = guard
-        self._body = Body(head, client, seconds=BODY_SECONDS)
+        self._body = Body(head, client)
         self._stream = guard.body(head)
         self._chunked = head.framing == "chunked"
         self.connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
@@ -71,12 +71,16 @@ class Upload:
             headers.append((b"Transfer-Encoding", b"chunked"))
         if self.switching:
             headers += SWITCH
-        request = h11.Request(method=self._head.method, target=target, headers=headers)
-        self._far.write(written(self.connection, request))
-        if data:
-            self._far.write(data)
+        request = written(
+            self.connection,
+            h11.Request,
+            method=self._head.method,
+            target=target,
+            headers=headers,
+        )
+        await self._far.write(request + (data or b""))
         if not self.going_on and data is None:
-            written(self.connection, h11.EndOfMessage())
+            written(self.connection, h11.EndOfMessage)
 
     async def _whole(self) -> bytes:
         data = b""
@@ -95,12 +99,12 @@ class Upload:
         try:
             while piece := await self._read():
                 if self._chunked:
-                    piece = written(self.connection, h11.Data(data=piece))
-                self._far.write(piece)
-                await self._far.drain()
+                    piece = written(self.connection, h11.Data, data=piece)
+                await self._far.write(piece)
             if self._chunked:
                 trailers = self._guard.trailers(self._body.trailers)
-                self._far.write(written(self.connection, h11.EndOfMessage(headers=trailers)))
+                end = written(self.connection, h11.EndOfMessage, headers=trailers)
+                await self._far.write(end)
             self.complete = True
         except Malformed as exc:
             self._fail(answers.malformed(exc.words))
@@ -117,7 +121,7 @@ class Upload:
 
     async def _read(self) -> bytes:
         """The next piece to send; nothing at the end."""
-        while piece := await self._body.read():
+        while piece := await self._body.read(BODY_SECONDS):
             await self._flow.subject.take(up=len(piece))
             if self._stream is None:
                 return piece

@@ -62,6 +62,8 @@ def _make_context(authorities: str | None, _changed: int) -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    # A body without a length ends with the connection: an end that TLS did not say may be a cut.
+    context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
     if authorities:
         context.load_verify_locations(cafile=authorities)
     return context

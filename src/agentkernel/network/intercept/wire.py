@@ -1,6 +1,8 @@
 """One end of an intercepted connection: bytes in and out, with bounded memory and deadlines.
 
-asyncio's own streams copy every byte twice more; this keeps what the transport gave as it is.
+On raw sockets, also for TLS. The event loops' own TLS drops what was received but not yet read when
+the other side closes while reading is paused, which is every big response to a slow reader; nor do
+they tell a connection that ended from one that was cut.
 """
 
 from __future__ import annotations
@@ -9,226 +11,286 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Literal
 
-HELD_BYTES = 1 << 20
-"""How much may wait to be read, or to be written, before the side it comes from is stopped."""
+PIECE_BYTES = 256 << 10
 HANDSHAKE_SECONDS = 20.0
 STALLED_SECONDS = 3600.0
 """How long one side may take the other's time without any progress: long polls are legitimate."""
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 1 << 20
 
+Want = Literal["read", "write"]
+
+_RESET = struct.pack("ii", 1, 0)
+# One for all: what is read is copied out of it before anything else runs.
+_BUFFER = memoryview(bytearray(PIECE_BYTES))
+
 
 class Lost(Exception):
-    """The connection is gone, or stopped before its time."""
+    """The connection is gone, or was dropped."""
 
 
-class Wire(asyncio.Protocol):
-    """Made by `accept_wire` and `connect_wire`; always closed by whoever made it."""
+class Wire:
+    """Made by `accept_wire` and `connect_wire`; always closed by whoever made it.
 
-    def __init__(self, *, halves: bool) -> None:
-        # TLS can't be closed in one direction only: with it an end is the end of both.
-        self._halves = halves
-        self._transport: asyncio.Transport | None = None
-        self._chunks: deque[bytes] = deque()
-        self._held = 0
-        self._paused = False
-        self._ended = False
-        self._lost = False
-        self._fault: BaseException | None = None
-        self._reader: asyncio.Future[None] | None = None
-        self._writable: asyncio.Future[None] | None = None
-        self._writing_paused = False
-        self._closed = asyncio.get_running_loop().create_future()
-        self.on_lost: Callable[[], None] | None = None
-        self.on_ended: Callable[[], None] | None = None
+    Nothing is kept of what is written, and at most one piece of what comes. One task may read while
+    another one writes.
+    """
 
-    # --- what the transport calls ---
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=HELD_BYTES)
-
-    def data_received(self, data: bytes) -> None:
-        self._chunks.append(data)
-        self._held += len(data)
-        if self._held >= HELD_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-        self._wake_reader()
-
-    def eof_received(self) -> bool:
-        self._ended = True
-        self._wake_reader()
-        if self.on_ended is not None:
-            self.on_ended()
-        return self._halves
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended = self._lost = True
-        self._fault = exc
-        self._wake_reader()
-        self._wake_writer()
-        if not self._closed.done():
-            self._closed.set_result(None)
-        if self.on_lost is not None:
-            self.on_lost()
-
-    def pause_writing(self) -> None:
-        self._writing_paused = True
-
-    def resume_writing(self) -> None:
-        self._writing_paused = False
-        self._wake_writer()
-
-    def _wake_reader(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    def _wake_writer(self) -> None:
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-
-    # --- what the session calls ---
+    def __init__(self, sock: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._held: deque[bytes] = deque()
+        self._readers: list[asyncio.Future[None]] = []
+        self._writers: list[asyncio.Future[None]] = []
+        self._on_end: Callable[[], None] | None = None
+        self.ended = False
+        """Nothing more will come, though something may be held."""
+        self.cut = False
+        """It ended without saying so, which TLS does."""
+        self.lost = False
 
     @property
-    def ended(self) -> bool:
-        """True if nothing more will come, though something may be held."""
-        return self._ended
+    def held(self) -> bool:
+        """True if something can be read at once."""
+        return bool(self._held)
 
     @property
-    def lost(self) -> bool:
-        return self._lost
+    def tls(self) -> ssl.SSLSocket | None:
+        return self._sock if isinstance(self._sock, ssl.SSLSocket) else None
 
-    @property
-    def held(self) -> int:
-        return self._held
-
-    @property
-    def tls(self) -> ssl.SSLObject | None:
-        found = self._transport.get_extra_info("ssl_object") if self._transport else None
-        return cast("ssl.SSLObject | None", found)
+    # --- reading ---
 
     async def wait(self, seconds: float) -> None:
-        """Until there is something to read, or the end. Raises TimeoutError."""
-        if not self._chunks and not self._ended:
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._reader
-            finally:
-                self._reader = None
+        """Until there is something to read, or the end. Raises Lost, TimeoutError."""
+        while not self._held and not self.ended:
+            if want := self._fill():
+                await self._until(want, seconds)
 
     async def read(self, seconds: float = STALLED_SECONDS) -> bytes:
         """What has come, at least a byte; nothing at the end. Raises Lost, TimeoutError."""
         await self.wait(seconds)
-        if self._chunks:
-            data = self._chunks.popleft()
-            self._held -= len(data)
-            if self._paused and self._held < HELD_BYTES // 2 and not self._lost:
-                self._paused = False
-                assert self._transport is not None
-                self._transport.resume_reading()
-            return data
-        if self._fault is not None:
-            # Cut off, not ended: the rest of what was on its way is missing.
-            raise Lost from self._fault
-        return b""
+        return self._held.popleft() if self._held else b""
 
     def unread(self, data: bytes) -> None:
         """Puts back what was read too much."""
         if data:
-            self._chunks.appendleft(data)
-            self._held += len(data)
+            self._held.appendleft(data)
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._lost or self._transport is None or self._transport.is_closing():
+    def _fill(self) -> Want | None:
+        """Reads what is there, at most a piece. What has to be waited for if that is nothing."""
+        if self.lost:
             raise Lost
-        self._transport.write(data)
+        got = 0
+        want: Want | None = None
+        try:
+            # TLS gives a record at a time.
+            while got < PIECE_BYTES and (count := self._sock.recv_into(_BUFFER[got:])):
+                got += count
+                if self.tls is None:
+                    break
+            else:
+                self.ended = got < PIECE_BYTES
+        except (BlockingIOError, ssl.SSLWantReadError):
+            want = "read"
+        except ssl.SSLWantWriteError:
+            want = "write"
+        except ssl.SSLEOFError:
+            self.ended = self.cut = True
+        except OSError as exc:
+            if not got:
+                self.abort()
+                raise Lost from exc
+        if got:
+            self._held.append(bytes(_BUFFER[:got]))
+            return None
+        return want
 
-    async def drain(self, seconds: float = STALLED_SECONDS) -> None:
-        """Waits until what was written is mostly gone. Raises Lost, TimeoutError."""
-        if self._writing_paused and not self._lost:
-            self._writable = asyncio.get_running_loop().create_future()
+    def is_quiet(self) -> bool:
+        """True if the other side is there, and has said nothing that was not read."""
+        with contextlib.suppress(Lost):
+            if not self._held and not self.ended:
+                self._fill()
+        return not (self._held or self.ended or self.lost)
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Calls `on_end`, once, when the other side ends or is lost while nobody reads. It is not
+        noticed behind a piece that waits to be read."""
+        self._on_end = on_end
+        if self.ended or self.lost:
+            self._loop.call_soon(self._note_end)
+        elif not self._held:
+            self._loop.add_reader(self._fd, self._readable)
+
+    def unwatch(self) -> None:
+        self._on_end = None
+        if not self._readers and not self.lost:
+            self._loop.remove_reader(self._fd)
+
+    def _note_end(self) -> None:
+        if self._on_end is not None:
+            on_end, self._on_end = self._on_end, None
+            on_end()
+
+    # --- writing ---
+
+    async def write(self, data: bytes, seconds: float = STALLED_SECONDS) -> None:
+        """Returns when all of it is with the kernel. Raises Lost, TimeoutError."""
+        rest = memoryview(data)
+        while rest:
+            if self.lost:
+                raise Lost
             try:
-                async with asyncio.timeout(seconds):
-                    await self._writable
-            finally:
-                self._writable = None
-        if self._lost:
-            raise Lost
+                rest = rest[self._sock.send(rest) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                await self._until("write", seconds)
+            except ssl.SSLWantReadError:
+                await self._until("read", seconds)
+            except OSError as exc:
+                # What came before may be worth reading still: a server may refuse a body and say
+                # why.
+                raise Lost from exc
+
+    # --- waiting ---
+
+    async def _until(self, want: Want, seconds: float) -> None:
+        ready = self._loop.create_future()
+        waiting = self._readers if want == "read" else self._writers
+        if not waiting:
+            if want == "read":
+                self._loop.add_reader(self._fd, self._readable)
+            else:
+                self._loop.add_writer(self._fd, self._writable)
+        waiting.append(ready)
+        try:
+            async with asyncio.timeout(seconds):
+                await ready
+        finally:
+            if ready in waiting:  # it was not woken
+                waiting.remove(ready)
+                if not waiting and not self.lost:
+                    if want == "read":
+                        self._loop.remove_reader(self._fd)
+                    else:
+                        self._loop.remove_writer(self._fd)
+
+    def _readable(self) -> None:
+        self._loop.remove_reader(self._fd)
+        if self._readers:
+            _wake(self._readers)
+            return
+        with contextlib.suppress(Lost):
+            if self._fill() == "read" and self._on_end is not None:
+                self._loop.add_reader(self._fd, self._readable)
+        if self.ended or self.lost:
+            self._note_end()
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._fd)
+        _wake(self._writers)
+
+    async def shake_hands(self, tls: ssl.SSLSocket) -> None:
+        """Raises OSError."""
+        while True:
+            try:
+                tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._until("read", HANDSHAKE_SECONDS)
+            except ssl.SSLWantWriteError:
+                await self._until("write", HANDSHAKE_SECONDS)
+
+    # --- the end ---
 
     def abort(self) -> None:
-        """Drops the connection; what was not yet sent is not sent any more."""
-        if self._transport is not None:
-            self._transport.abort()
+        """Drops the connection at once, so that the other side takes nothing of it for whole."""
+        if self.lost:
+            return
+        with contextlib.suppress(OSError):
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._end()
 
-    async def close(self, *, reading: bool = True) -> None:
-        """Sends what was written, and tells the other side that this is all. `reading`: it may be
-        sending still, and is heard out for a moment: a kernel that closes a socket with bytes
-        unread resets it, and the other side would lose what was sent last. Never raises, never
-        leaves the connection open."""
-        transport = self._transport
-        if transport is None or self._lost:
+    def _end(self) -> None:
+        self.lost = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._sock.close()
+        _wake(self._readers)
+        _wake(self._writers)
+
+    async def close(self, *, reading: bool) -> None:
+        """Tells the other side that this is all. `reading`: it may be sending still, and is heard
+        out for a moment: a kernel that closes a socket with bytes unread resets it, and the other
+        side would lose what was sent last. Never raises, never leaves the connection open."""
+        if self.lost:
             return
         try:
-            with contextlib.suppress(TimeoutError, Lost):
-                async with asyncio.timeout(LINGER_SECONDS):
-                    # Not 0: over TLS that stops writing for good, also where nothing waits.
-                    transport.set_write_buffer_limits(high=1)
-                    await self.drain()
-                    if self._halves:
-                        transport.write_eof()
-                    if reading:
+            if isinstance(self._sock, ssl.SSLSocket):
+                with contextlib.suppress(OSError, ValueError):
+                    self._sock.unwrap()  # says it; the other side's goodbye is not waited for
+            if reading:
+                with contextlib.suppress(OSError, Lost, TimeoutError):
+                    self._sock.shutdown(socket.SHUT_WR)
+                    async with asyncio.timeout(LINGER_SECONDS):
                         await self._hear_out()
-            transport.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LINGER_SECONDS):
-                    await asyncio.shield(self._closed)
         finally:
-            transport.abort()
+            if not self.lost:
+                self._end()
 
     async def _hear_out(self) -> None:
+        """As bytes: nobody asks what they say."""
         left = LINGER_BYTES
-        while left > 0 and (data := await self.read()):
-            left -= len(data)
+        while left > 0:
+            try:
+                count = socket.socket.recv_into(self._sock, _BUFFER)
+            except BlockingIOError:
+                await self._until("read", LINGER_SECONDS)
+                continue
+            if not count:
+                return
+            left -= count
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    for ready in waiting:
+        if not ready.done():
+            ready.set_result(None)
+    waiting.clear()
 
 
 async def accept_wire(sock: socket.socket, context: ssl.SSLContext | None) -> Wire:
     """The guest's side. Owns `sock` from here on. Raises OSError, of which TLS's are some."""
-    # uvloop's call gives back a protocol of its own where there is TLS, so this one is kept here.
-    wire = Wire(halves=context is None)
-    try:
-        await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: wire,
-            sock,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
-            ssl_shutdown_timeout=LINGER_SECONDS if context else None,
-        )
-    except BaseException:
-        sock.close()
-        raise
-    return wire
+    return await _make(sock, context, None)
 
 
 async def connect_wire(sock: socket.socket, context: ssl.SSLContext | None, name: str) -> Wire:
     """The far side, on a socket that is connected. With a context, `name` is verified before this
     returns. Raises OSError, of which TLS's are some."""
-    wire = Wire(halves=context is None)
+    return await _make(sock, context, name)
+
+
+async def _make(sock: socket.socket, context: ssl.SSLContext | None, name: str | None) -> Wire:
     try:
-        await asyncio.get_running_loop().create_connection(
-            lambda: wire,
-            sock=sock,
-            ssl=context,
-            server_hostname=name if context else None,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if context else None,
-            ssl_shutdown_timeout=LINGER_SECONDS if context else None,
+        with contextlib.suppress(OSError):  # a pair of unix sockets has no such thing
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is None:
+            return Wire(sock)
+        sock = tls = context.wrap_socket(
+            sock,
+            server_side=name is None,
+            server_hostname=name,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=False,
         )
+        wire = Wire(sock)
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            await wire.shake_hands(tls)
+        return wire
     except BaseException:
         sock.close()
         raise
-    return wire

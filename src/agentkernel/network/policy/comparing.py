@@ -33,16 +33,25 @@ def _more(now: Caps, before: Caps) -> bool:
 def _is_allowed(rule: Rule, before: Policy, denied: list[Rule]) -> bool:
     """One rule of `before` has to allow all of it, and what is denied there before that one must
     not concern it, or be denied on this side as well."""
-    for other in before.rules:
+    for place, other in enumerate(before.rules):
         if other.action == "allow":
             if _covers(other, rule):
-                return True
+                # Of a host whose requests are looked at, ranges denied further down count as well.
+                later = before.rules[place:] if other.methods or other.paths else ()
+                return not any(
+                    d.action == "deny" and network_of(d.host) and _is_new(d, rule, denied)
+                    for d in later
+                )
             # A path with several readings ends at the first rule that asks for one.
             if _asks_path(other) and not _asks_path(rule) and _touches(other, rule):
                 return False
-        elif _touches(other, rule) and not any(_covers(mine, other) for mine in denied):
+        elif _is_new(other, rule, denied):
             return False
     return False
+
+
+def _is_new(denial: Rule, rule: Rule, denied: list[Rule]) -> bool:
+    return _touches(denial, rule) and not any(_covers(mine, denial) for mine in denied)
 
 
 def _covers(wide: Rule, narrow: Rule) -> bool:

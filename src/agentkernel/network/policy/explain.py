@@ -34,7 +34,7 @@ class LookedAt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`outcome` is of the request if a method is given, else of the connection. `rules`: all for
     this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
-    and why. `secrets`: variables whose secret is swapped there. `address`: of the one that was
+    and why. `secrets`: variables whose secret is bound there. `address`: of the one that was
     given, why it may not be dialled, if so. `change`: commands that would."""
 
     host: str
@@ -126,7 +126,8 @@ def _tls(connection: Verdict, secrets: tuple[str, ...]) -> tuple[bool, str]:
     if connection.outcome == "inspect":
         return True, "looked into: a rule asks for a method or a path"
     if connection.splice:
-        return False, "passed on as it is: the rule says splice"
+        lost = f", so {', '.join(secrets)} is not swapped there" if secrets else ""
+        return False, f"passed on as it is: the rule says splice{lost}"
     if secrets:
         return True, f"looked into: {', '.join(secrets)} is swapped there"
     return False, "passed on as it is: neither a rule nor a secret needs to see it"

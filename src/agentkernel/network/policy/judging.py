@@ -61,16 +61,16 @@ def judge_address(
     policy: Policy, floor: Policy | None, host: str, port: int, address: Address
 ) -> Verdict | None:
     """What `host` was resolved to, for a connection that is allowed: a rule that denies this range
-    of addresses counts if it stands before the one that let the name pass. None: no objection."""
+    of addresses counts if it stands before one that could let the name pass. None: no objection."""
     for by_floor, given in ((False, policy), (True, floor)):
         if given is None:
             continue
         rules = compiled(given)
-        last = _connection(rules, host, port).entry
+        asking, last = rules.deciding(host, port)
+        could = asking if last is None else [*asking, last]
+        until = max((e.number for e in could if e.rule.action == "allow"), default=0)
         for entry in rules.of_address(address, port):
-            if last is not None and entry.number >= last.number:
-                break
-            if entry.rule.action == "deny" and not entry.conditional:
+            if entry.number < until and entry.rule.action == "deny" and not entry.conditional:
                 decided = _Decided("deny", entry)
                 return _verdict(decided, str(address), port, by_floor=by_floor)
     return None
@@ -126,6 +126,15 @@ class Compiled:
             found.sort(key=_number)
         return [e for e in found if _has_port(e, port)]
 
+    def deciding(self, host: str, port: int) -> tuple[list[Entry], Entry | None]:
+        """The rules that decide by the request, and the one that decides all that they leave."""
+        asking: list[Entry] = []
+        for entry in self.of_host(host, port):
+            if not entry.conditional:
+                return asking, entry
+            asking.append(entry)
+        return asking, None
+
     def of_address(self, address: Address, port: int | None) -> list[Entry]:
         version, number = address.version, int(address)
         return [
@@ -175,14 +184,7 @@ class _Decided(NamedTuple):
 
 
 def _connection(rules: Compiled, host: str, port: int) -> _Decided:
-    asking: list[Entry] = []
-    last: Entry | None = None
-    for entry in rules.of_host(host, port):
-        if entry.conditional:
-            asking.append(entry)
-        else:
-            last = entry
-            break
+    asking, last = rules.deciding(host, port)
     could = asking if last is None else [*asking, last]
     end: Outcome = "deny" if last is None else last.rule.action
     if all(entry.rule.action == end for entry in asking):

@@ -18,6 +18,8 @@ ECOSYSTEMS = ("pip", "npm", "cargo", "go", "maven", "apt", "gems")
 """Parts of `registries`, by its rules' sources: "registries: pip (…)", or of a host that several
 share "registries: pip (…), npm (…)"."""
 _SPLICE = ":splice"
+# What the source of a rule says of a registry that nobody on this machine has named.
+_DEFAULT = "(its default)"
 
 
 class Preset(NamedTuple):
@@ -117,6 +119,8 @@ def _registries(name: str, registries: tuple[Rule, ...]) -> list[Rule]:
     return [
         msgspec.structs.replace(
             rule, methods=(), paths=(), tls="splice",
+            # Nobody looks whether the far side is the registry: a private one has to be named.
+            private=rule.private and _DEFAULT not in rule.source,
             source=rule.source.replace(REGISTRIES, REGISTRIES + _SPLICE, 1),
         )
         for rule in found
@@ -131,4 +135,5 @@ def _writes_denied(rules: list[Rule]) -> list[Rule]:
              source=f"{rule.source}: reads only")
         for rule in rules
         if rule.private and rule.action == "allow" and (rule.methods or rule.paths)
+        and _DEFAULT not in rule.source
     ]  # fmt: skip

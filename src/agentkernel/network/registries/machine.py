@@ -92,7 +92,8 @@ def _read(places: Places) -> Machine:
 
 def _rules(registries: Iterable[Registry]) -> tuple[Rule, ...]:
     """One rule a host and port, whose source tells of all clients that use it. An address that is
-    not public is allowed exactly where the machine's configuration names the host and the port."""
+    not public is allowed where the machine's configuration names the host and the port, and where
+    TLS tells who is there."""
     users: dict[tuple[str, int], list[Registry]] = {}
     for item in sorted(registries, key=lambda item: not item.named):
         users.setdefault((item.host, item.port), []).append(item)
@@ -101,7 +102,9 @@ def _rules(registries: Iterable[Registry]) -> tuple[Rule, ...]:
             host=host,
             ports=(port,),
             methods=METHODS,
-            private=any(item.named for item in items),
+            # Over TLS the far side proves that it is the registry before a byte goes there, so it
+            # does not matter where this machine's names lead: companies have mirrors under them.
+            private=any(item.named or item.url.startswith("https:") for item in items),
             source=f"registries: {', '.join(_clients(items))}",
         )
         for (host, port), items in users.items()

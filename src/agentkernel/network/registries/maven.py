@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING
 
 from agentkernel.network.registries.addresses import UnusableAddress, parse
 from agentkernel.network.registries.credentials import basic
 from agentkernel.network.registries.known import GRADLE, MAVEN, defaults, with_company
 from agentkernel.network.registries.model import Registry
 from agentkernel.network.registries.places import Places
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 MAX_ITEMS = 64
 _VARIABLE = re.compile(r"\$\{env\.([A-Za-z0-9_]{1,128})\}")
@@ -68,7 +71,8 @@ def read_maven(places: Places) -> tuple[list[Registry], dict[str, str]]:
             )
         )
     stands_in = [word for _, of, _ in said.mirrors.values() for word in re.split(r"[,\s]+", of)]
-    if "*" in stands_in or "external:*" in stands_in:
+    everything = "*" in stands_in or "external:*" in stands_in
+    if everything and "!central" not in stands_in:
         return registries, settings
     public = GRADLE if "central" in stands_in else MAVEN + GRADLE
     return with_company("maven", MAVEN, defaults("maven", public) + registries), settings
@@ -89,6 +93,9 @@ def _read(places: Places, path: str, said: _Settings) -> None:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         places.note(f"{path} has a document type, so it counts as empty.")
         return
+    # Not for machines without such a file: it takes longer to load than all else takes.
+    from xml.etree import ElementTree
+
     try:
         top = ElementTree.fromstring(text)
     except (ElementTree.ParseError, ValueError):
@@ -130,18 +137,18 @@ def _bare(tag: object) -> str:
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
-def _first(parent: ElementTree.Element, name: str) -> ElementTree.Element | None:
+def _first(parent: Element, name: str) -> Element | None:
     return next((item for item in parent if _bare(item.tag) == name), None)
 
 
-def _all(top: ElementTree.Element, group: str, name: str) -> list[ElementTree.Element]:
+def _all(top: Element, group: str, name: str) -> list[Element]:
     holder = _first(top, group)
     return (
         [] if holder is None else [item for item in holder if _bare(item.tag) == name][:MAX_ITEMS]
     )
 
 
-def _text(places: Places, parent: ElementTree.Element, name: str) -> str:
+def _text(places: Places, parent: Element, name: str) -> str:
     item = _first(parent, name)
     return "" if item is None else _expand(places, item.text or "")
 

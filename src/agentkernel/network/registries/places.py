@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +133,10 @@ class Places:
     def toml(self, path: str) -> dict[str, Any]:
         """The file's tables; none if it is no TOML."""
         text = self.text(path) if path else ""
+        if not text:
+            return {}
+        import tomllib
+
         try:
             # A key of many parts takes their number squared.
             if len(max(text.splitlines(), key=len, default="")) <= TOML_LINE:

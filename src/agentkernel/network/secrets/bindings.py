@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.network.policy.model import SecretBinding
-from agentkernel.network.policy.names import canonical_host, written_name
+from agentkernel.network.policy.names import canonical_host, is_name, written_name
 from agentkernel.network.policy.targets import parse_port, split_port
 from agentkernel.network.secrets.placeholders import make_placeholder
 from agentkernel.network.secrets.presets import (
@@ -182,8 +182,7 @@ def guest_environment(bindings: Sequence[SecretBinding]) -> dict[str, str]:
             header = "Authorization: Basic " + base64.b64encode(credentials).decode()
             for host in binding.hosts:
                 name, port = split_target(host)
-                shown = f"[{name}]" if ":" in name else name
-                where = shown if port == HTTPS else f"{shown}:{port}"
+                where = name if port == HTTPS else f"{name}:{port}"
                 told.setdefault(f"http.https://{where}/.extraHeader", header)
     if told:
         environment["GIT_CONFIG_COUNT"] = str(len(told))
@@ -208,10 +207,13 @@ def _host(word: str) -> str:
         raise InvalidInputError("a secret is for hosts that are named, not for all or for a range")
     else:
         name = written_name(host) if not host.isascii() else canonical_host(host)
+        if not is_name(name):
+            raise InvalidInputError(
+                f"{host!a} is an address, and a secret is sent only where a certificate names it",
+                hint="give it a name: network.hosts in your config.toml says which address it has",
+            )
     number = parse_port(port) if port else HTTPS
-    if number == HTTPS:
-        return name
-    return f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+    return name if number == HTTPS else f"{name}:{number}"
 
 
 def _header(name: str) -> str:

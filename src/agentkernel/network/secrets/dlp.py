@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from re import _constants as _codes  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
+from importlib import import_module
 from typing import Any, Final
 
 from agentkernel.errors import InvalidInputError
+
+# What `re` itself reads patterns with; the same since 3.11, and nobody's types know it.
+_codes: Any = import_module("re._constants")
+_parser: Any = import_module("re._parser")
 
 MOST_PATTERNS: Final = 64
 MOST_WIDTH: Final = 1024

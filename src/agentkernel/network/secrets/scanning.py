@@ -7,6 +7,7 @@ replaced, so a body that passes here can't keep its Content-Length.
 
 from __future__ import annotations
 
+import os.path
 import zlib
 from collections.abc import Iterable
 from typing import Final
@@ -16,15 +17,18 @@ from agentkernel.network.secrets.forms import encoded
 
 MOST_INFLATED: Final = 1 << 16
 """How much of an inflated body there is in memory at a time."""
+_MOST_RELEASED: Final = 6
 CODINGS: Final = ("gzip", "x-gzip", "deflate")
 
 
 class Scanner:
-    """One response. `pairs`: values and what stands for them."""
+    """One response."""
 
-    def __init__(self, pairs: Iterable[tuple[bytes, str]] = (), *, of: Replacer | None = None):
-        self._replacer = of if of is not None else Replacer(pairs)
+    def __init__(self, replacer: Replacer) -> None:
+        self._replacer = replacer
         self._held = Held()
+        self._shown = 0
+        """How much of the beginning of what is held was given out all the same."""
 
     def response_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Names are left alone: a server does not choose them by what it was sent."""
@@ -37,18 +41,39 @@ class Scanner:
             return b""
         ready, rest = self._replacer.split(text)
         self._held.keep(rest)
-        return ready
+        return self._unseen(ready)
+
+    def release(self) -> bytes:
+        """What is held back, when nothing follows for a while: a few bytes that may begin a value,
+        by chance nearly always. They stay in mind: should the rest of a value follow, it is
+        replaced. More than a few are not given out, or a server that pauses could have a value
+        pass but for its end."""
+        held = self._held.rest()
+        self._held.keep(held)
+        if len(held) > self._replacer.most_released:
+            return b""
+        fresh, self._shown = held[self._shown :], len(held)
+        return fresh
 
     def finish(self) -> bytes:
         """The rest."""
-        return self._replacer.replace(self._held.rest())
+        return self._unseen(self._replacer.replace(self._held.rest()))
+
+    def _unseen(self, ready: bytes) -> bytes:
+        seen = min(self._shown, len(ready))
+        self._shown -= seen
+        return ready[seen:]
 
 
 class Replacer:
     """Values and their placeholders, ready to be looked for in any number of responses."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, str]]) -> None:
-        self._finder = Finder((value, name.encode("ascii")) for value, name in pairs)
+        known = [(value, name.encode("ascii")) for value, name in pairs]
+        self._finder = Finder(known)
+        # The vendor's prefix is in the placeholder, too, and no secret.
+        public = (len(os.path.commonprefix(pair)) for pair in known)
+        self.most_released = min(public, default=0) + _MOST_RELEASED
 
     def replace(self, text: bytes) -> bytes:
         return self._replaced(text, len(text))[0]

@@ -24,7 +24,7 @@ from urllib.parse import quote, quote_plus
 from agentkernel.network.policy.model import SecretBinding
 from agentkernel.network.secrets.dlp import Patterns
 from agentkernel.network.secrets.finding import Finder, Held, Match
-from agentkernel.network.secrets.scanning import CODINGS, Inflater, Scanner
+from agentkernel.network.secrets.scanning import CODINGS, Inflater, Replacer, Scanner
 
 HTTPS: Final = 443
 # More than that of an inflated request is not looked through, so it does not leave.
@@ -63,11 +63,9 @@ def is_bound(binding: SecretBinding, host: str, port: int) -> bool:
 
 
 def split_target(target: str) -> tuple[str, int]:
-    """ "name[:port]", or "[ipv6][:port]", as a binding has it."""
-    name, colon, port = target.rpartition(":")
-    if colon and port.isdecimal() and (":" not in name or name.endswith("]")):
-        return name.strip("[]").lower(), int(port)
-    return target.strip("[]").lower(), HTTPS
+    """The name and the port of a host, as a binding has it."""
+    name, _, port = target.partition(":")
+    return name, int(port) if port else HTTPS
 
 
 class Swapper:
@@ -126,11 +124,12 @@ class Swapper:
 
     def scanner(self) -> Scanner:
         """What the response has to pass: the host may reflect what it was sent."""
-        return Scanner(
-            (self.values[each.reference], each.placeholder)
-            for each in {each.reference: each for each in self.bound}.values()
+        pairs = {
+            self.values[each.reference]: each.placeholder
+            for each in self.bound
             if each.reference in self.values
-        )
+        }
+        return Scanner(_replacer(tuple(pairs.items())))
 
     def check(self, text: bytes) -> list[Match[_Mark]]:
         """The placeholders in it that are no harm here. Raises Blocked for all else."""
@@ -288,6 +287,11 @@ def _written(value: bytes, content_type: str) -> bytes:
     if content_type == "application/json" or content_type.endswith("+json"):
         return json.dumps(value.decode("ascii"))[1:-1].encode()
     return value
+
+
+@lru_cache(maxsize=64)
+def _replacer(pairs: tuple[tuple[bytes, str], ...]) -> Replacer:
+    return Replacer(pairs)
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,9 @@ def test_a_machine_that_says_nothing_uses_the_clients_defaults(machine: FakeMach
     assert "plugins.gradle.org" in public(found, "maven")
     assert "rubygems.org" in public(found, "gems")
     assert "deb.debian.org" in public(found, "apt")
-    assert not any(rule.private for rule in found.rules)
+    # Where TLS proves who answers, names may lead anywhere; where nothing does, only to the public.
+    assert {rule.private for rule in found.rules if rule.ports == (443,)} == {True}
+    assert {rule.private for rule in found.rules if rule.ports == (80,)} == {False}
     assert {rule.methods for rule in found.rules} == {("GET", "HEAD")}
     assert not found.notes
     assert not found.credentials
@@ -135,9 +137,9 @@ def test_pip_has_extra_indexes_links_and_trusted_hosts(machine: FakeMachine) -> 
 def test_the_public_index_brings_the_host_of_its_files(machine: FakeMachine) -> None:
     machine.write("/etc/pip.conf", "[global]\nindex-url = https://pypi.org/simple\n")
     found = machine.read()
-    assert {rule.host: rule.private for rule in found.rules if "py" in rule.host} == {
-        "pypi.org": True,
-        "files.pythonhosted.org": False,
+    assert {rule.host: rule.source for rule in found.rules if "py" in rule.host} == {
+        "pypi.org": "registries: pip (/etc/pip.conf)",
+        "files.pythonhosted.org": "registries: pip (its default)",
     }
 
 
@@ -280,6 +282,15 @@ def test_maven_has_profiles_and_servers_but_no_blocked_mirrors(machine: FakeMach
         ("c.corp", "me", SECRET)
     ]
     assert "encrypted" in found.notes[0]
+
+
+def test_a_mirror_of_all_but_central_leaves_central(machine: FakeMachine) -> None:
+    text = "<settings><mirrors><mirror><id>m</id><mirrorOf>{}</mirrorOf><url>https://m.corp/</url>"
+    end = "</mirror></mirrors></settings>"
+    machine.write("~/.m2/settings.xml", text.format("external:*,!central") + end)
+    assert "repo.maven.apache.org" in public(machine.read(), "maven")
+    machine.write("~/.m2/settings.xml", text.format("external:*,!other") + end)
+    assert not public(machine.read(), "maven")
 
 
 def test_passwords_are_taken_out_of_addresses(machine: FakeMachine) -> None:

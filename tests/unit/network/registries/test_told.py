@@ -154,10 +154,36 @@ def test_sources_of_apt_are_for_the_same_system(full: FakeMachine) -> None:
     other = network_setup(found, PEM, distribution="debian trixie")
     none = network_setup(found, PEM, distribution="")
     assert "/etc/apt/sources.list" in same.files
+    full.write("/etc/os-release", "ID=arch\n")
+    assert "/etc/apt/sources.list" not in network_setup(full.read(), PEM, distribution="").files
     assert same == network_setup(found, PEM)
     for setup in (other, none):
         assert "/etc/apt/sources.list" not in setup.files
         assert paths.BUNDLE in setup.files["/etc/apt/apt.conf.d/99agentkernel"]
+
+
+def test_another_image_gets_sources_whose_keys_it_has(machine: FakeMachine) -> None:
+    machine.write("/etc/os-release", "ID=debian\nVERSION_CODENAME=bookworm\n")
+    archive = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    for name, key in (("a", archive), ("b", "/etc/apt/keyrings/vendor.gpg")):
+        machine.write(
+            f"/etc/apt/sources.list.d/{name}.sources",
+            f"Types: deb\nURIs: http://{name}.corp/\nSuites: x\nSigned-By: {key}\n",
+        )
+        machine.write(
+            f"/etc/apt/sources.list.d/{name}.list",
+            f"deb [arch=amd64 signed-by={key}] http://{name}.corp/ x main\n",
+        )
+    found = machine.read()
+    own = network_setup(found, PEM).files
+    other = network_setup(found, PEM, distribution="debian bookworm").files
+    place = "/etc/apt/sources.list.d/"
+    assert {path for path in own if path.startswith(place)} == {
+        place + name for name in ("a.list", "a.sources", "b.list", "b.sources")
+    }
+    assert {path for path in other if path.startswith(place)} == {
+        place + name for name in ("a.list", "a.sources")
+    }
 
 
 def test_variables_for_proxies_and_certificates() -> None:

@@ -26,11 +26,11 @@ VALUES = {"local/GITHUB_TOKEN": b"ghp_" + b"a1B2" * 9, "local/KEY": b"sk-proj-" 
     [
         ("KEY@a.test", SecretRequest(name="KEY", env=("KEY",), hosts=("a.test",))),
         (
-            "my-key@A.test.,*.b.test:8443,[2001:DB8::1]:444,10.0.0.1",
+            "my-key@A.test.,*.b.test:8443",
             SecretRequest(
                 name="my-key",
                 env=("my_key",),
-                hosts=("a.test", "*.b.test:8443", "[2001:db8::1]:444", "10.0.0.1"),
+                hosts=("a.test", "*.b.test:8443"),
             ),
         ),
         (
@@ -83,6 +83,8 @@ def test_what_can_be_written(text: str, request_: SecretRequest) -> None:
         ("KEY@*", "not for all"),
         ("KEY@*.test", "more than one owner"),
         ("KEY@10.0.0.0/8", "not for all or for a range"),
+        ("KEY@10.0.0.1", "is an address"),
+        ("KEY@[2001:DB8::1]:444", "is an address"),
         ("KEY@a.test:0", "not a port"),
         ("KEY@a.test:*", "not a port"),
         ("KEY@https://a.test", "URL"),

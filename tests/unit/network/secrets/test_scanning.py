@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentkernel.network.secrets.finding import Finder
 from agentkernel.network.secrets.forms import Folded, forms
 from agentkernel.network.secrets.placeholders import make_placeholder
-from agentkernel.network.secrets.scanning import MOST_INFLATED, Inflater, Scanner
+from agentkernel.network.secrets.scanning import MOST_INFLATED, Inflater, Replacer, Scanner
 
 VALUE = b"ghp_k3Jx9QmZt7Vb2NcR5Ld8WfY1"
 HARD = b'p"a/s\\s&w+o=r%41d<K>9;x y'
@@ -71,7 +71,7 @@ def test_no_form_of_a_value_comes_out(
 ) -> None:
     text = before + b"|" + WAYS[way](value) + b"|" + after
     placeholder = make_placeholder(value)
-    out = through(Scanner([(value, placeholder)]), text, cuts)
+    out = through(Scanner(Replacer([(value, placeholder)])), text, cuts)
     assert WAYS[way](value) not in out and not found(value, out)
     if way not in ("hex", "HEX"):
         assert out == before + b"|" + placeholder.encode() + b"|" + after or value in before + after
@@ -89,7 +89,7 @@ def test_no_base64_of_a_value_comes_out(
     again: str, value: bytes, before: bytes, after: bytes, cuts: list[int]
 ) -> None:
     text = AGAIN[again](base64.b64encode(before + value + after))
-    out = through(Scanner([(value, make_placeholder(value))]), text, cuts)
+    out = through(Scanner(Replacer([(value, make_placeholder(value))])), text, cuts)
     clean = Folded(out).text.replace(b"\n", b"")
     assert value not in base64.b64decode(clean + b"==")
 
@@ -100,19 +100,21 @@ def test_no_base64_of_a_value_comes_out(
 )
 @settings(max_examples=200, deadline=None)
 def test_other_text_passes_unchanged(text: bytes, cuts: list[int]) -> None:
-    assert through(Scanner([(VALUE, make_placeholder(VALUE))]), text, cuts) == text
+    assert through(Scanner(Replacer([(VALUE, make_placeholder(VALUE))])), text, cuts) == text
 
 
 @pytest.mark.parametrize("value", [VALUE, HARD, b"x" * 4096], ids=["token", "signs", "long"])
 @pytest.mark.parametrize("way", WAYS)
 def test_byte_by_byte(value: bytes, way: str) -> None:
     text = b"<" + WAYS[way](value) + b">"
-    out = through(Scanner([(value, make_placeholder(value))]), text, list(range(len(text))))
+    out = through(
+        Scanner(Replacer([(value, make_placeholder(value))])), text, list(range(len(text)))
+    )
     assert not found(value, out) and value.hex().encode() not in out.lower()
 
 
 def test_a_stream_is_not_held_back() -> None:
-    scanner = Scanner([(VALUE, make_placeholder(VALUE))])
+    scanner = Scanner(Replacer([(VALUE, make_placeholder(VALUE))]))
     event = b'data: {"text": "hello"}\n\n'
     assert scanner.feed(event) == event
     half = b"data: " + VALUE[:9]
@@ -120,10 +122,53 @@ def test_a_stream_is_not_held_back() -> None:
     assert scanner.feed(b"!\n\n") == VALUE[:9] + b"!\n\n", "and goes on when it does not"
 
 
+@pytest.mark.parametrize("way", [*WAYS, "base64"])
+@pytest.mark.parametrize("pauses", [1, 2, 3, 5, 7])
+def test_a_server_that_pauses(way: str, pauses: int) -> None:
+    """After every few bytes nothing comes for so long that what is held back is given out."""
+    placeholder = make_placeholder(VALUE)
+    value = WAYS[way](VALUE) if way in WAYS else base64.b64encode(b"ab" + VALUE)
+    scanner = Scanner(Replacer([(VALUE, placeholder)]))
+    out = b""
+    text = b"<" + value + b">"
+    for at in range(0, len(text), pauses):
+        out += scanner.feed(text[at : at + pauses]) + scanner.release()
+    out += scanner.finish()
+    assert not found(VALUE, out)
+    if way == "base64":
+        assert VALUE[3:] not in base64.b64decode(out)
+    assert VALUE.hex() not in out.decode().lower()
+    # Of the value no more than what may be given out stands there.
+    assert not any(VALUE[at : at + 7] in out for at in range(4, len(VALUE) - 6))
+
+
+def test_a_pause_shows_what_is_too_little_to_tell() -> None:
+    scanner = Scanner(Replacer([(VALUE, make_placeholder(VALUE))]))
+    assert scanner.feed(b"text " + VALUE[:3]) + scanner.release() == b"text " + VALUE[:3]
+    assert scanner.release() == b""
+    assert scanner.feed(b" more") == b" more", "nothing twice"
+    assert scanner.feed(VALUE[:11]) + scanner.release() == b"", "ghp_ and seven more"
+    assert scanner.feed(b"!") + scanner.finish() == VALUE[:11] + b"!"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    text=st.text("ghp_k3J%\\&u0\r\n x", max_size=60).map(str.encode),
+    cuts=st.lists(st.integers(0, 100), max_size=8),
+)
+def test_pauses_change_nothing_of_other_text(text: bytes, cuts: list[int]) -> None:
+    scanner = Scanner(Replacer([(VALUE, make_placeholder(VALUE))]))
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    out = b""
+    for first, last in zip(edges, edges[1:], strict=False):
+        out += scanner.feed(text[first:last]) + scanner.release()
+    assert out + scanner.finish() == text
+
+
 def test_headers_are_scanned() -> None:
     placeholder = make_placeholder(VALUE)
     headers = [(b"location", b"https://x.test/?t=" + VALUE), (b"x-id", b"7")]
-    assert Scanner([(VALUE, placeholder)]).response_headers(headers) == [
+    assert Scanner(Replacer([(VALUE, placeholder)])).response_headers(headers) == [
         (b"location", b"https://x.test/?t=" + placeholder.encode()),
         (b"x-id", b"7"),
     ]
@@ -133,7 +178,7 @@ def test_base64_goes_back_as_the_placeholders() -> None:
     placeholder = make_placeholder(VALUE)
     for before in (b"", b"a", b"ab", b"abc"):
         text = base64.b64encode(before + VALUE + b"tail")
-        scanner = Scanner([(VALUE, placeholder)])
+        scanner = Scanner(Replacer([(VALUE, placeholder)]))
         back = base64.b64decode(scanner.feed(text) + scanner.finish())
         # Characters at both ends are shared with what stands there.
         assert back.startswith(before) and back.endswith(b"tail")
