@@ -23,7 +23,13 @@ from agentkernel.network.guest_files.paths import PAGE
 from agentkernel.network.policy.explain import Explanation, why
 from agentkernel.network.policy.model import Action, NetworkSetting, Policy, Rule
 from agentkernel.network.policy.names import parse_address, written_name
-from agentkernel.network.policy.request import NetworkRequest, Target, parse_target
+from agentkernel.network.policy.request import (
+    NetworkRequest,
+    Target,
+    check_phase,
+    parse_target,
+)
+from agentkernel.network.policy.targets import check_rule
 
 MOST_RULES = 2048
 
@@ -138,7 +144,7 @@ class NetworkControl:
         async with live.changing:
             record = await self._store.get_sandbox(record.id)
             setting = setting_of(record) or NetworkSetting()
-            phase = change.phase or setting.phase
+            phase = setting.phase if change.phase is None else check_phase(change.phase)
             policy = setting.phases.get(phase, Policy())
             others = [known for known in policy.rules if not _is_same(known, rule)]
             if len(others) >= MOST_RULES:
@@ -231,7 +237,7 @@ def _rule(change: RuleChange) -> Rule:
     if change.target is not None:
         return parse_target(change.target, source=source, deny=change.action == "deny")
     assert change.rule is not None
-    return msgspec.structs.replace(change.rule, action=change.action, source=source)
+    return check_rule(msgspec.structs.replace(change.rule, action=change.action, source=source))
 
 
 def _is_same(one: Rule, other: Rule) -> bool:
