@@ -197,7 +197,7 @@ def test_without_nf_tables_there_is_no_network(state_dir: Path) -> None:
     assert done.returncode == 0, done.stderr
     refused, left = done.stdout.strip().splitlines()
     code, message, hint = refused.split("|")
-    assert code == "host_forbids"
+    assert code == "network_unavailable"
     assert "the kernel has no nf_tables" in message
     assert "--network none" in hint
     assert left == "False", "control: the same without a network is made, and nothing is left"
