@@ -172,11 +172,11 @@ def test_calls_of_the_description(
     name: str, mode: GenerationMode, daemon: Daemon, session: Session
 ) -> None:
     operation = OPERATIONS[name]
-    id = daemon.create(ephemeral=True)
+    id = daemon.create(ephemeral=True, ports=["preview:8000"])
     daemon.exec(id, "echo text > /file; mkdir /directory")
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
-    known = {"id": id, "job": job, "token": token}
+    known = {"id": id, "job": job, "token": token, "port": "8000"}
 
     @settings(
         max_examples=EXAMPLES,
