@@ -22,6 +22,7 @@ from . import (
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_secrets,
     models,
     previews,
     target,
@@ -34,6 +35,7 @@ TARGETS = [
     *models.TARGETS,
     *hostile_images.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_secrets.TARGETS,
     *previews.TARGETS,
 ]
 

@@ -63,6 +63,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "streamEvents": {"follow": "false"},
     "streamSandboxLogs": {"follow": "false"},
     "streamJobOutput": {"follow": "false"},
+    "streamNetworkLog": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
 
@@ -176,7 +177,8 @@ def test_calls_of_the_description(
     daemon.exec(id, "echo text > /file; mkdir /directory")
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
-    known = {"id": id, "job": job, "token": token, "port": "8000"}
+    daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
+    known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
 
     @settings(
         max_examples=EXAMPLES,
@@ -209,5 +211,7 @@ def test_calls_of_the_description(
     finally:
         assert daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] in (204, 404)
         assert daemon.request("DELETE", f"/v1/tokens/{token}")[0] == 200
+        for secret in daemon.request("GET", "/v1/secrets")[1]["secrets"]:
+            assert daemon.request("DELETE", f"/v1/secrets/{secret['name']}")[0] == 200
     left = daemon.request("GET", "/v1/sandboxes?limit=1000")[1]["sandboxes"]
     assert not left, f"{name} left sandboxes behind"

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentkernel.errors import HostError
-from agentkernel.network.gateway.messages import Events
+from agentkernel.network.gateway.messages import Events, Stop
 from agentkernel.network.link import GatewayLink, LinkClosed
+from agentkernel.network.policy.model import Operator
 
 START_SECONDS = 20.0
 LOG_NAME = "gateway.log"
@@ -52,6 +53,22 @@ async def start_gateway(state_dir: Path, on_events: Callable[[Events], None]) ->
         ) from None
 
 
+async def try_gateway(directory: Path) -> None:
+    """Starts one in a directory of nobody's, and ends it when it has answered. Raises HostError."""
+    link = await start_gateway(directory, lambda events: None)
+    child = _children[-1]
+    try:
+        await link.greet(Operator())
+        await link.call(Stop)
+    finally:
+        link.close()
+        try:
+            await asyncio.to_thread(child.wait, START_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        reap()
+
+
 def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     log = os.open(state_dir / LOG_NAME, flags, 0o600)
@@ -63,7 +80,7 @@ def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd="/",
-            env=_environment(),
+            env=package_environment(),
             start_new_session=True,
         )
     except OSError as exc:
@@ -72,7 +89,7 @@ def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:
         os.close(log)
 
 
-def _environment() -> dict[str, str]:
+def package_environment() -> dict[str, str]:
     """Ours: it names the host's upstream proxy. The package is found where we found it."""
     environment = dict(os.environ)
     home = str(Path(__file__).resolve().parents[2])
