@@ -23,6 +23,7 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord
 from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
 from agentkernel.network.policy.request import NetworkRequest, parse_target
+from agentkernel.network.policy.targets import check_rule as canonical_rule
 
 __all__ = [
     "LOCAL",
@@ -121,7 +122,9 @@ def check_network(connection: HTTPConnection, request: NetworkRequest | None) ->
         return
     for phase in (request, *request.phases.values()):
         targets = [parse_target(text, source="") for text in phase.allow]
-        if any(rule.private and rule.action == "allow" for rule in (*targets, *phase.rules)):
+        # As they are stored: an address that is not public makes its rule a private one.
+        rules = [canonical_rule(rule) for rule in phase.rules]
+        if any(rule.private and rule.action == "allow" for rule in (*targets, *rules)):
             caller_of(connection).check("host-paths")
 
 
