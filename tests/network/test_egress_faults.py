@@ -371,6 +371,45 @@ answer(slow=len(slow))
     assert victim.network()["traffic"]["flows"] == 0
 
 
+def test_what_a_removed_sandbox_had_open_is_closed(own: WorldDaemon, world: World) -> None:
+    """Jobs and connections of a sandbox that goes, go; nothing of it stays in the gateway."""
+    from .world.guest import script, values
+
+    rules = [{"host": "good.test", "ports": [world.recorder.port, world.tls.port]}]
+    stays = own.box(network={"presets": [], "rules": rules})
+    goes = own.box(network={"presets": [], "rules": rules})
+    try:
+        quick = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+        assert stays.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+        gateway = _gateway(own)
+        before, visits = _settled(gateway), world.recorder.mark()
+        source = """
+held = [connect('good.test', V['port']) for _ in range(20)]
+for s in held: s.sendall(b'<held>')
+time.sleep(60)
+"""
+        status, job = own.request(
+            "POST",
+            f"/v1/sandboxes/{goes.id}/jobs",
+            {"argv": [goes.python, "-I", "-c", script(source)], "stdin": True},
+        )
+        assert status == 201, job
+        frames = own.stream(f"/v1/jobs/{job['id']}/attach")
+        frames.event("started")
+        frames.send(values({"port": world.recorder.port}).encode())
+        frames.control(eof=True)
+        eventually(lambda: len([visit for visit in visits() if visit.received]) == 20)
+        assert descriptors(gateway) >= before + 40
+        frames.vanish()
+        goes.remove()
+        eventually(lambda: not [visit for visit in visits() if visit.open])
+        eventually(lambda: descriptors(gateway) <= before)
+        assert stays.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+    finally:
+        goes.remove()
+        stays.remove()
+
+
 def test_half_closed_connections_carry_on(victim: Box, world: World) -> None:
     """Control: who has said all still hears the answer."""
     found = victim.probe(
