@@ -93,6 +93,28 @@ def test_who_acts_for_another_shows_no_directory_of_the_host(daemon: Daemon, ima
         assert refused["details"] == {"needed": "host-paths"}
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "192.168.0.0/16", "::1", "localhost"])
+def test_who_acts_for_another_reaches_nothing_of_the_machines_own_network(
+    daemon: Daemon, claudes: str, host: str
+) -> None:
+    rule = {"host": host, "ports": [22]}  # without `private`: the address says so by itself
+    path = f"/v1/sandboxes/{claudes}/network"
+    for method, where, body in (
+        ("POST", "/v1/sandboxes", {"network": {"rules": [rule]}}),
+        ("POST", "/v1/run", {"network": {"rules": [rule]}, "argv": ["true"]}),
+        ("PUT", path, {"rules": [rule]}),
+        ("PUT", path, {"phases": {"agent": {"rules": [rule]}}}),
+        ("POST", f"{path}/rules", {"rule": rule}),
+        ("POST", f"{path}/rules", {"rule": {**rule, "action": "deny"}}),
+    ):
+        status, refused = daemon.request(method, where, body, CLAUDE)
+        assert (status, refused.get("details")) == (403, {"needed": "host-paths"}), (where, body)
+    public = {"rule": {"host": "Example.ORG", "ports": [443]}}
+    status, state = daemon.request("POST", f"{path}/rules", public, CLAUDE)
+    assert status == 200, state
+    assert state["phases"]["default"]["rules"][0]["host"] == "example.org", "one form is compared"
+
+
 def test_who_acts_for_another_does_not_end_the_daemon(daemon: Daemon) -> None:
     status, refused = daemon.request("POST", "/v1/shutdown", {}, CLAUDE)
     assert (status, refused["code"]) == (403, "policy_denied")

@@ -436,7 +436,8 @@ class Kernel(Changes, Looks):
     async def _secret_values(
         self, owners: Iterable[str], references: Iterable[str]
     ) -> Mapping[str, bytes]:
-        return {**self._making.values(references), **await self.secrets.values_of(owners)}
+        # Last: an owner may be called as the machine's own are, and must not stand in for them.
+        return {**await self.secrets.values_of(owners), **self._making.values(references)}
 
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []

@@ -112,7 +112,11 @@ class Networks:
         if self._link:
             for id in kept - self._ways.keys():
                 await self._forget(id)
-            await self._send_secrets()
+            try:
+                await self._send_secrets()
+            except AgentKernelError as exc:
+                # Sandboxes can be looked at and ended without: the gateway has what it had.
+                log.warning("network: %s", exc.message)
 
     async def release(self, id: str) -> None:
         """It is about to end, or has."""
@@ -131,9 +135,11 @@ class Networks:
         if way is None:
             return
         way.setting = setting
-        if way.registered:
-            await self._update(way)
-            await self._send_secrets()
+        # A gateway that is being told of the sandbox at this moment may be told what was before.
+        async with way.changing:
+            if way.registered:
+                await self._update(way)
+                await self._send_secrets()
 
     async def operate(self, operator: Operator) -> None:
         self.operator = operator
@@ -222,51 +228,74 @@ class Networks:
 
     async def _register(self, way: WayOut) -> None:
         async with way.changing:
-            if way.registered or self._ways.get(way.sandbox.id) is not way:
+            if way.registered or not self._is_there(way):
                 return
             try:
-                self._names.mkdir(mode=0o700, parents=True, exist_ok=True)
-                link = await self._linked()
-                if way.sockets is None:
-                    way.sockets = await way.sandbox.open_network()
-                pid = os.pidfd_open(way.sandbox.pid)
+                await self._hand_over(way)
             except ProcessLookupError:
                 return
-            except AgentKernelError as exc:
-                self._fault(way, exc.message)
-                self._open_later(way)
-                return
-            try:
-                await self._send_secrets()
-                await link.call(
-                    Register,
-                    way.sockets.tcp.fileno(),
-                    way.sockets.names.fileno(),
-                    pid,
-                    id=way.sandbox.id,
-                    owner=way.owner,
-                    setting=way.setting,
-                    names=str(self._names_file(way.sandbox.id)),
-                )
-                way.registered = True
             except LinkClosed:
-                self._start(self._register(way))
-            finally:
-                os.close(pid)
+                self._open_later(way, self._pause())
+            except (AgentKernelError, OSError) as exc:
+                # Whatever it was, a full disk perhaps, may be over later.
+                self._fault(way, exc.message if isinstance(exc, AgentKernelError) else str(exc))
+                self._open_later(way)
+
+    async def _hand_over(self, way: WayOut) -> None:
+        """Preconditions: `changing` is held. Raises AgentKernelError, OSError."""
+        self._names.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link = await self._linked()
+        if way.sockets is None:
+            opened = await way.sandbox.open_network()
+            if not self._is_there(way):
+                opened.close()
+                return
+            way.sockets = opened
+        await self._send_secrets()
+        if not self._is_there(way):
+            return  # and its sockets are closed
+        with contextlib.ExitStack() as stack:
+            # Copies: `release` may close the others while the message waits for its turn, and their
+            # numbers may be another sandbox's by then.
+            copies = [stack.enter_context(s.dup()) for s in (way.sockets.tcp, way.sockets.names)]
+            pid = os.pidfd_open(way.sandbox.pid)
+            stack.callback(os.close, pid)
+            await link.call(
+                Register,
+                *(sock.fileno() for sock in copies),
+                pid,
+                id=way.sandbox.id,
+                owner=way.owner,
+                setting=way.setting,
+                names=str(self._names_file(way.sandbox.id)),
+            )
+        way.registered = not link.closed.done()
+        if way.sandbox.id not in self._ways:
+            await self._forget(way.sandbox.id)
+        elif not way.registered:
+            raise LinkClosed
+
+    def _is_there(self, way: WayOut) -> bool:
+        return self._ways.get(way.sandbox.id) is way
 
     async def _open(self, way: WayOut) -> None:
         """By entering the namespace, where a guest may be in the way: then it is tried again."""
         try:
-            way.sockets = way.sockets or await way.sandbox.open_network()
+            if way.sockets is None:
+                opened = await way.sandbox.open_network()
+                if not self._is_there(way):
+                    opened.close()
+                    return
+                way.sockets = opened
             self._listen(way)
         except AgentKernelError as exc:
             self._fault(way, exc.message)
             self._open_later(way)
 
-    def _open_later(self, way: WayOut) -> None:
+    def _open_later(self, way: WayOut, seconds: float = _PAUSES[-1]) -> None:
         async def later() -> None:
-            await asyncio.sleep(_PAUSES[-1])
-            if self._ways.get(way.sandbox.id) is way and not way.registered:
+            await asyncio.sleep(seconds)
+            if self._is_there(way) and not way.registered:
                 await self._open(way)
 
         self._start(later())
@@ -275,7 +304,12 @@ class Networks:
         async with self._linking:
             if self._link is not None and not self._link.closed.done():
                 return self._link
-            await self._welcome(await start_gateway(self._state_dir, self._tell))
+            link = await start_gateway(self._state_dir, self._tell)
+            try:
+                await self._welcome(link)
+            except LinkClosed:
+                self._deaths += 1
+                raise
             assert self._link is not None
             return self._link
 
@@ -297,22 +331,31 @@ class Networks:
         for way in orphans:
             way.registered = False
             self._fault(way, "the gateway has ended and is started again")
-        pause = _PAUSES[min(self._deaths - 1, len(_PAUSES) - 1)] if self._deaths else 0.0
 
         async def again() -> None:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._pause())
             for way in orphans:
                 await self._register(way)
 
         if orphans:
             self._start(again())
 
+    def _pause(self) -> float:
+        return _PAUSES[min(self._deaths - 1, len(_PAUSES) - 1)] if self._deaths else 0.0
+
     async def _update(self, way: WayOut) -> None:
         if self._link is None:
             return
-        # A gateway that ended knows nothing any more: the next one is told all.
-        with contextlib.suppress(LinkClosed):
+        try:
             await self._link.call(Update, id=way.sandbox.id, setting=way.setting)
+        except LinkClosed:
+            pass  # a gateway that ended knows nothing any more: the next one is told all
+        except HostError as exc:
+            # It must not go on with what was before. It may just have seen the sandbox end.
+            await self._forget(way.sandbox.id)
+            way.registered = False
+            self._fault(way, exc.message)
+            self._open_later(way)
 
     async def _forget(self, id: str) -> None:
         if self._link:
