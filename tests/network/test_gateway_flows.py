@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -304,6 +306,31 @@ async def test_half_closed_connections_go_on_the_other_way(tmp_path: Path) -> No
         await writer.drain()
         writer.write_eof()
         assert await ended(reader) == b"3000000"
+
+
+async def test_urgent_data_keeps_nobody_busy(tmp_path: Path) -> None:
+    """One such byte, of a guest or of a server, and splice(2) takes nothing any more."""
+
+    def send_urgent(writer: asyncio.StreamWriter) -> None:
+        fd = os.dup(writer.get_extra_info("socket").fileno())
+        with socket.socket(fileno=fd) as sock:
+            sock.send(b"!", socket.MSG_OOB)
+
+    async def urgent_too(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        send_urgent(writer)
+        writer.write(await reader.read())
+
+    async with (
+        Server(urgent_too).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write(b"\x00one")
+        await until(lambda: it.told("network.allow"))
+        send_urgent(writer)
+        writer.write(b"two")
+        writer.write_eof()
+        assert await ended(reader) == b"\x00onetwo"
 
 
 async def test_connect_through_the_proxy(tmp_path: Path) -> None:
