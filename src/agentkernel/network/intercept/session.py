@@ -55,6 +55,7 @@ class Session:
         self._method = self._path = ""
         self._answering = False
         self._unread = True
+        self._flow.extra.pop("request", None)
         try:
             head = await self._next_head()
             self._unread = head is not None and head.framing != "none"
@@ -127,6 +128,7 @@ class Session:
         verdict = judge_request(policy, floor, flow.host, flow.port, method, path)
         if verdict.outcome != "allow":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
+        flow.extra["request"] = method, path  # a policy that allows it no more ends it
         flow.subject.emit(
             "network.allow",
             flow,
