@@ -7,6 +7,7 @@
     │   └── StateLockedError      state_locked         another process owns the state directory
     ├── UnsupportedError          unsupported          this backend can't; `hint` says which can
     ├── HostError                 host_forbids         the machine forbids what isolation needs
+    │   └── NetworkUnavailableError  network_unavailable  a sandbox can have no network here
     ├── UnenforceableError        unenforceable        an explicit limit or policy can't be held
     ├── PolicyDeniedError         policy_denied        a rule said no            (PermissionError)
     ├── UnauthenticatedError      unauthenticated      no valid token            (PermissionError)
@@ -103,6 +104,10 @@ class UnsupportedError(AgentKernelError):
 class HostError(AgentKernelError):
     code = "host_forbids"
     status = 422
+
+
+class NetworkUnavailableError(HostError):
+    code = "network_unavailable"
 
 
 class UnenforceableError(AgentKernelError):

@@ -20,6 +20,11 @@ def new_id() -> str:
     return "".join(letters[:20])
 
 
+def is_id(text: str) -> bool:
+    """Whether it looks like one of ours."""
+    return len(text) == 20 and all(letter in _ALPHABET for letter in text)
+
+
 def check_name(name: str) -> str:
     """Returns `name` if it may name a sandbox."""
     if not _NAME.match(name):

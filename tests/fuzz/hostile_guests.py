@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import h11
 from hypothesis import strategies as st
 
 from agentkernel.network.gateway.client_hello import HELLO_BYTES, HelloError, parse_client_hello
@@ -9,6 +12,14 @@ from agentkernel.network.gateway.dns import answer_query
 from agentkernel.network.gateway.opening import classify
 from agentkernel.network.gateway.proxy import ProxyError, parse_head, parse_socks4, parse_socks5
 from agentkernel.network.gateway.targets import parse_authority
+from agentkernel.network.intercept.answers import Answer
+from agentkernel.network.intercept.heads import (
+    Malformed,
+    parse_request_head,
+    parse_response_head,
+    written,
+)
+from agentkernel.network.intercept.places import check_place
 from agentkernel.network.policy.names import canonical_host
 
 from .making import damaged, words
@@ -32,6 +43,18 @@ _HEADS = [
     b"CONNECT good.example.org:443 HTTP/1.1\r\nHost: good.example.org\r\n\r\n",
     b"GET http://good.example.org:80/x?y HTTP/1.1\r\nHost: good.example.org\r\n\r\n",
     b"CONNECT [2001:db8::7]:443 HTTP/1.0\r\n\r\n",
+]
+_REQUESTS = [
+    *_HEADS,
+    b"POST /x?y HTTP/1.1\r\nHost: good.example.org\r\nContent-Length: 3\r\nX: a, b\r\n\r\n",
+    b"PUT /x HTTP/1.1\r\nHost: good.example.org:80\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET / HTTP/1.1\r\nhost: Good.Example.org\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+]
+_RESPONSES = [
+    b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 204\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nConnection: close\r\nSet-Cookie: a=b; c\r\n\r\n",
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
 ]
 _SOCKS5 = [
     b"\5\1\0\3\x10good.example.org\1\xbb",
@@ -89,7 +112,39 @@ def read_target(text: str) -> None:
     assert canonical_host(host) == host
 
 
+def read_request(data: bytes) -> None:
+    """What is passed on of it is read as the same request again."""
+    head = parse_request_head(_whole(data))
+    try:
+        target, _ = check_place(head, "good.example.org", 80, tls=False)
+    except Answer:
+        return
+    towards = h11.Connection(h11.CLIENT)
+    fields: dict[str, Any] = {"method": head.method, "target": target, "headers": head.passed_on()}
+    if head.framing == "chunked":
+        fields["headers"].append((b"Transfer-Encoding", b"chunked"))
+    again = parse_request_head(written(towards, h11.Request, **fields))
+    assert (again.method, again.target) == (head.method, target)
+    assert (again.framing, again.length) == (head.framing, head.length)
+    assert again.passed_on() == head.passed_on()
+
+
+def read_response(data: bytes) -> None:
+    towards = h11.Connection(h11.CLIENT)
+    headers = [(b"Host", b"good.example.org")]
+    written(towards, h11.Request, method="GET", target=b"/", headers=headers)
+    head = parse_response_head(_whole(data), towards, "GET")
+    assert head.framing in ("none", "length", "chunked", "close")
+    assert (head.length > 0) == (head.framing == "length")
+
+
+def _whole(data: bytes) -> bytes:
+    return data.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
 TARGETS = [
+    Target("request-heads", _some(_REQUESTS), read_request, also=(Malformed,)),
+    Target("response-heads", _some(_RESPONSES), read_response, also=(Malformed,)),
     Target("hellos", _some([_HELLO]), read_hello, also=(HelloError,)),
     Target("queries", _some(_QUERIES), answer),
     Target("openings", _some([*_HEADS, _HELLO, b"\r\nFOO / HTTP/1.1\r\n"]), read_opening),

@@ -22,7 +22,9 @@ from . import (
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_secrets,
     models,
+    previews,
     target,
 )
 
@@ -33,6 +35,8 @@ TARGETS = [
     *models.TARGETS,
     *hostile_images.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_secrets.TARGETS,
+    *previews.TARGETS,
 ]
 
 

@@ -125,14 +125,19 @@ class Lab:
             if event.kind == kind and all(getattr(event, k) == v for k, v in fields.items())
         ]
 
-    async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """As a guest: a name by the address that DNS gave it, or an address."""
+    def prepare(self, host: str, port: int) -> tuple[socket.socket, str]:
+        """A guest's socket whose connection will be one to that place, and its address."""
         if not host[0].isdecimal():
             host = self.sandbox.names.address_of(host, 10_000)
         sock = socket.socket()
         sock.setblocking(False)
         sock.bind(("127.0.0.1", 0))
         self.destinations[sock.getsockname()[1]] = (host, port)
+        return sock, host
+
+    async def dial(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """As a guest: a name by the address that DNS gave it, or an address."""
+        sock, _ = self.prepare(host, port)
         try:
             await asyncio.get_running_loop().sock_connect(sock, self.tcp_address)
         except OSError:

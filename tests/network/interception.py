@@ -301,7 +301,9 @@ async def guest(
     try:
         reader, opened = await asyncio.wait_for(
             asyncio.open_connection(
-                sock=inner, ssl=trusting, server_hostname=(name or host) if trusting else None
+                sock=inner,
+                ssl=trusting,
+                server_hostname=(host if name is None else name) if trusting else None,
             ),
             SECONDS,
         )

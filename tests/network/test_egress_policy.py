@@ -65,7 +65,7 @@ def test_an_empty_list_means_none(
         "[network]\nfloor = 1",
         '[network.hosts]\n"good.test" = "not an address"',
         '[network]\nresolver = "nowhere"',
-        '[network]\nupstream_ca = "/does/not/exist.pem"',
+        '[network]\nupstream_ca = "relative.pem"',
         "[network]\nallowed_domains = []",
         '[network]\nupstream_proxy = "ftp://x"',
         '[network]\npatterns = ["("]',
@@ -198,6 +198,23 @@ def test_bytes_are_capped(daemon: WorldDaemon, world: World) -> None:
         again = box.try_all("{'up': lambda: talk('good.test', V['port'], '<x>')}",
                             port=world.recorder.port)["up"]  # fmt: skip
         assert again["got"] == "", "it is over for good"
+    finally:
+        box.remove()
+
+
+def test_names_are_capped(daemon: WorldDaemon, world: World) -> None:
+    """Names are a way to tell things and to fill a table: so many, and no more."""
+    rule = {"host": "good.test", "ports": [world.recorder.port]}
+    box = daemon.box(network={"presets": [], "rules": [rule], "caps": {"names": 20}})
+    try:
+        assert _reach(box, world, "good.test") == {"good.test": True}
+        found = box.probe("answer(codes=[dns(question(f'n{i}.evil.test')) for i in range(40)])")
+        given = [each for each in found["codes"] if each.get("answers")]
+        assert len(given) <= 20
+        assert {each["end"] for each in found["codes"]} == {"answer"}, "told at once, not left out"
+        assert box.event("network.limit")
+        assert box.network()["traffic"]["names"] <= 20
+        assert _reach(box, world, "good.test") == {"good.test": True}, "what it has it keeps"
     finally:
         box.remove()
 

@@ -88,11 +88,9 @@ def test_nothing_rides_along(poster: Box, world: World, secure: bool) -> None:
     found = poster.probe(
         PREPARE + f"answer(cases=side_by_side({{k: (lambda d=d: send(d)) for k, d in {SMUGGLED}"
         ".items()}))",
-        limit=4,
         **given,
     )["cases"]
-    # Whoever was answered may say more; everybody is answered.
-    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang") and not v["got"]}
+    assert not {k: v for k, v in found.items() if v["end"] in ("timeout", "hang")}
     targets = {(request.method, request.path) for request in begun()}
     assert targets <= {("POST", "/post"), ("GET", "/post")}, targets
     hosts = {request.headers.get("host", "").partition(":")[0] for request in begun()}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
+import resource
 import socket
 from pathlib import Path
 
 import pytest
 
+from agentkernel.network.gateway import opening
+from agentkernel.network.gateway.splice import _Pump
 from agentkernel.network.policy.model import Caps, Operator, Policy, Rule, Tls
 
-from .gateway_lab import Server, ended, hello_bytes, lab, setting, until
+from .gateway_lab import Lab, Server, ended, hello_bytes, lab, setting, until
 from .hellos import ECH, message, records, server_name
 
 GOOD = "good.example.org"
@@ -142,6 +146,27 @@ async def test_a_client_that_waits_for_the_server_gets_its_first_word(tmp_path: 
         assert await ended(reader) == b"and more"
 
 
+async def test_a_client_that_only_listens_hears_the_server(tmp_path: Path) -> None:
+    """`nc HOST PORT </dev/null`, and `nc -z`, which connects and goes."""
+
+    async def banner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.read() == b""
+        writer.write(b"220 hello\r\n")
+
+    async with (
+        Server(banner).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write_eof()
+        assert await ended(reader) == b"220 hello\r\n"
+        for name, kind in ((GOOD, "network.allow"), (TWIN, "network.deny")):
+            _, writer = await it.dial(name, server.port)
+            writer.close()
+            await until(lambda name=name, kind=kind: it.told(kind, host=name))  # type: ignore[misc]
+        assert not it.told("network.deny", host=GOOD)
+
+
 async def test_a_late_hello_is_looked_at_all_the_same(tmp_path: Path) -> None:
     """The server was dialled already, because the client kept silent."""
     async with (
@@ -242,6 +267,66 @@ async def test_a_rule_on_methods_closes_flows_that_are_not_seen(tmp_path: Path) 
         assert await ended(reader) is None
 
 
+async def test_a_range_denied_later_closes_what_meant_an_address_of_it(tmp_path: Path) -> None:
+    """The name is allowed as before; what it was resolved to is not."""
+    async with Server().listening() as server:
+        allow = Rule(host="localhost", ports=(server.port,), private=True)
+        async with lab(tmp_path, allow) as it:
+            reader, writer = await it.dial("localhost", server.port)
+            writer.write(b"\x00one")
+            assert await reader.readexactly(4) == b"\x00one"
+            await it.update(setting(Rule(action="deny", host="192.0.2.0/24"), allow))
+            writer.write(b"two")
+            assert await reader.readexactly(3) == b"two"
+            await it.update(setting(Rule(action="deny", host="127.0.0.0/8"), allow))
+            assert await ended(reader) is None
+            assert "127.0.0.0/8" in it.told("network.deny")[-1].reason
+
+
+async def test_a_name_denied_later_closes_tls_that_named_it_at_an_address(tmp_path: Path) -> None:
+    async with Server().listening() as server:
+        address = Rule(host="127.0.0.1", ports=(server.port,), private=True)
+        async with lab(tmp_path, address, Rule(host=GOOD)) as it:
+            readers = {}
+            for name in (GOOD, None):
+                hello = hello_bytes(name)
+                readers[name], writer = await it.dial("198.18.0.1", 3128)
+                writer.write(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\n".encode())
+                await readers[name].readuntil(b"\r\n\r\n")
+                writer.write(hello)
+                assert await readers[name].readexactly(len(hello)) == hello
+            await it.update(setting(address))
+            assert await ended(readers[GOOD]) is None
+            assert len(it.sandbox.connections) == 1, "the other one named nobody"
+            writer.close()
+
+
+async def test_a_request_that_is_allowed_no_more_is_cut_off(tmp_path: Path) -> None:
+    """A long answer, a stream of events, a WebSocket: it may run for hours."""
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\none")
+        await reader.read()
+
+    paths = Rule(host=GOOD, paths=("/a", "/b"))
+    async with (
+        Server(drip).listening() as server,
+        lab(tmp_path, paths, hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        readers = {}
+        for path in ("/a", "/b"):
+            readers[path], writer = await it.dial(GOOD, server.port)
+            head = f"GET {path} HTTP/1.1\r\nHost: {GOOD}:{server.port}\r\n\r\n"
+            writer.write(head.encode())
+            assert (await readers[path].readuntil(b"one")).startswith(b"HTTP/1.1 200")
+        await it.update(setting(Rule(host=GOOD, paths=("/b",))))
+        assert await ended(readers["/a"]) is None
+        assert len(it.sandbox.connections) == 1
+        assert "/a" in it.told("network.deny")[-1].reason
+        writer.close()
+
+
 async def test_caps_on_connections_and_bytes(tmp_path: Path) -> None:
     caps = Caps(connections=2, upload_bytes=1000)
     async with (
@@ -293,6 +378,80 @@ async def test_the_operators_floor_narrows_caps(tmp_path: Path) -> None:
         assert it.told("network.limit")
 
 
+async def test_stalled_openings_do_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "OPENING_SECONDS", 1.0)
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        stalled = []
+        for first in (b"\x16", b"FOO", b"GE", hello_bytes(GOOD)[:-1]) * 25:
+            stalled.append(await it.dial(GOOD, server.port))
+            stalled[-1][1].write(first)
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write(b"\x00abc")
+        assert await reader.readexactly(4) == b"\x00abc"
+        writer.close()
+        for reader, _ in stalled:
+            assert await ended(reader) is None
+        await until(lambda: not it.sandbox.connections)
+        assert server.visits == [b"\x00abc"]
+
+
+async def test_without_descriptors_connections_wait(tmp_path: Path) -> None:
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        sock, address = it.prepare(GOOD, server.port)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (sock.fileno() + 1, hard))
+        try:
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(it.tcp_address)
+            await until(lambda: it.told("network.limit"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        reader, writer = await asyncio.open_connection(sock=sock)
+        it.writers.append(writer)
+        writer.write(b"\x00abc")
+        assert await reader.readexactly(4) == b"\x00abc"
+        assert address.startswith("198.18.")
+
+
+async def test_rates_make_the_sender_wait(tmp_path: Path) -> None:
+    async with lab(tmp_path, caps=Caps(upload_rate=1000, download_rate=500)) as it:
+        assert it.sandbox.account(1000, 0) == 0
+        assert 0.9 < it.sandbox.account(1000, 0) <= 1
+        assert 1.9 < it.sandbox.account(0, 1500) <= 2
+
+
+async def test_nothing_is_left_open(tmp_path: Path) -> None:
+    """Descriptors, whatever way a connection ended."""
+    async with (
+        Server().listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        firsts = (b"\x00abc", hello_bytes(GOOD), hello_bytes(TWIN), b"GET / HTTP/1.1\r\n\r\n", b"")
+        counts = []
+        for _ in range(3):
+            for first in firsts:
+                for name in (GOOD, TWIN):
+                    reader, writer = await it.dial(name, server.port)
+                    writer.write(first)
+                    writer.write_eof()
+                    await ended(reader)
+                    writer.close()
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
+            await until(lambda: not it.sandbox.connections)
+            gc.collect()
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[2] <= counts[1]
+
+
 async def test_half_closed_connections_go_on_the_other_way(tmp_path: Path) -> None:
     async def answer_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"%d" % len(await reader.read()))
@@ -331,6 +490,48 @@ async def test_urgent_data_keeps_nobody_busy(tmp_path: Path) -> None:
         writer.write(b"two")
         writer.write_eof()
         assert await ended(reader) == b"\x00onetwo"
+
+
+async def test_connections_never_get_each_others_bytes(tmp_path: Path) -> None:
+    """They share pipes, and some break off while theirs is full."""
+    size = 4 << 20
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        mark = await reader.readexactly(4)
+        writer.write(mark * (size // 4))
+        while data := await reader.read(65536):
+            assert set(data) <= set(mark)
+        await writer.drain()
+
+    async def talk(it: Lab, port: int, number: int) -> None:
+        mark = b"\x00%03d" % number
+        reader, writer = await it.dial(GOOD, port)
+        writer.write(mark * 10_000)
+        writer.write_eof()
+        assert await ended(reader) == mark * (size // 4)
+
+    async with (
+        Server(repeat).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        clients = []
+        for _ in range(4):
+            sock, _ = it.prepare(GOOD, server.port)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            await asyncio.get_running_loop().sock_connect(sock, it.tcp_address)
+            sock.send(b"\xff\xff\xff\xff")
+            clients.append(sock)
+        # Until each has bytes that its client does not take.
+        await until(lambda: sum(pump._writing for pump in _pumps()) == 4)
+        for sock in clients:
+            sock.close()
+        await until(lambda: not it.sandbox.connections)
+        await asyncio.gather(*(talk(it, server.port, number) for number in range(12)))
+        await until(lambda: not it.sandbox.connections)
+
+
+def _pumps() -> list[_Pump]:
+    return [each for each in gc.get_objects() if isinstance(each, _Pump)]
 
 
 async def test_connect_through_the_proxy(tmp_path: Path) -> None:

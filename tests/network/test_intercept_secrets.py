@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+import re
 import ssl
 from collections.abc import Callable
 
@@ -154,8 +155,11 @@ BLOCKED = {
 
 async def hears_all(heard: Heard, writer: asyncio.StreamWriter) -> None:
     """Answers only what is whole."""
-    data = await heard.head()
-    if not data.startswith(b"GET"):
+    head = await heard.head()
+    if length := re.search(rb"Content-Length: (\d+)", head):
+        await heard.exactly(int(length[1]))
+    elif b"chunked" in head:
+        data = b""
         while not data.endswith(b"\r\n\r\n"):
             data += await heard.exactly(1)
     writer.write(OK)
@@ -195,8 +199,6 @@ async def test_the_same_requests_pass_when_they_hold_something_else(
             .replace(base64.b64encode(b"x" + VALUE), b"bm90aGluZw==")
             .replace(b"TEST-", b"TESS-")
         )
-        if name == "a value in a body":
-            harmless = harmless.replace(b"n" * len(VALUE), b"n" * (len(VALUE) - 4) + b"\r\n\r\n")
         tls = port == 443
         async with (
             Server(hears_all).listening(certificates.context() if tls else None) as server,
@@ -208,6 +210,30 @@ async def test_the_same_requests_pass_when_they_hold_something_else(
             ) as client,
         ):
             assert (await client.ask(harmless)).status == 200, name
+
+
+async def test_a_compressed_body_is_looked_through_while_others_get_their_turn(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    turns = 0
+
+    async def ticking() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with (
+        Server(hears_all).listening(certificates.context()) as server,
+        guest(make(), To(server.port), port=443, trusting=trusting) as client,
+    ):
+        body = gzip.compress(bytes(32 << 20) + VALUE)
+        head = b"POST /p HTTP/1.1\r\n" + H + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+        ticker = asyncio.create_task(ticking())
+        response = await client.ask(head % len(body) + body)
+        ticker.cancel()
+    assert response.error["code"] == "network_blocked"
+    assert turns > len(body) // 4096
 
 
 async def test_another_hosts_placeholder_is_stopped_before_anything_is_dialled(
@@ -223,6 +249,21 @@ async def test_another_hosts_placeholder_is_stopped_before_anything_is_dialled(
         response = await client.ask(get(b"Authorization: Bearer " + PLACEHOLDER.encode()))
     assert (response.status, response.error["code"]) == (403, "network_blocked")
     assert dialler.dialled == 0
+
+
+async def test_nothing_is_put_in_for_tls_that_names_nobody(
+    certificates: Certificates, trusting: ssl.SSLContext, make: Make
+) -> None:
+    nameless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    nameless.check_hostname = False
+    nameless.verify_mode = ssl.CERT_NONE
+    raw = get(b"Authorization: Bearer " + PLACEHOLDER.encode())
+    for name, status in ((HOST, 200), ("", 403)):
+        async with (
+            Server(says(OK)).listening(certificates.context()) as server,
+            guest(make(), To(server.port), port=443, trusting=nameless, name=name) as client,
+        ):
+            assert (await client.ask(raw)).status == status
 
 
 @pytest.mark.parametrize("port", [80, 443])

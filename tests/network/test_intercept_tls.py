@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
+import shutil
 import ssl
 import stat
 from pathlib import Path
@@ -13,11 +15,28 @@ import pytest
 from cryptography import x509
 
 from agentkernel.errors import StateCorruptError
+from agentkernel.network.gateway.flow import Flow
+from agentkernel.network.intercept import leaves, wire
 from agentkernel.network.intercept.authority import authority_pem, open_authority
-from agentkernel.network.intercept.leaves import Leaves, keep_authority_in
+from agentkernel.network.intercept.leaves import Leaves, current_leaves, keep_authority_in
+from agentkernel.network.intercept.serving import serve_tls
+from agentkernel.network.policy.judging import judge_connection
 from agentkernel.network.policy.model import Operator, Rule
 
-from .interception import HOST, OK, Certificates, Heard, Sandbox, Server, To, allowing, guest, says
+from .interception import (
+    HOST,
+    OK,
+    SECONDS,
+    Certificates,
+    Heard,
+    Sandbox,
+    Server,
+    To,
+    allowing,
+    guest,
+    says,
+    socket_pair,
+)
 
 GET = b"GET /path HTTP/1.1\r\nHost: api.example.org\r\n\r\n"
 
@@ -40,6 +59,8 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     keep_authority_in(state)
     context = ssl.create_default_context(cadata=authority_pem(state))
     context.set_alpn_protocols(["h2", "http/1.1"])
+    # As Python 3.13 and others check by default.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 
 
@@ -109,6 +130,20 @@ async def test_a_server_of_an_authority_that_only_the_test_knows_is_not_trusted_
     assert response.error["check"] == "unknown_issuer"
 
 
+async def test_a_file_of_authorities_that_is_none_is_named(
+    trusting: ssl.SSLContext, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    for path in ("empty.pem", "missing.pem"):
+        sandbox = Sandbox(operator=Operator(upstream_ca=str(tmp_path / path)))
+        async with (
+            Server(says(OK)).listening() as server,
+            guest(sandbox, To(server.port), port=443, trusting=trusting) as client,
+        ):
+            response = await client.ask(GET)
+        assert response.error["check"] == "upstream_ca"
+
+
 async def test_a_server_without_tls_is_a_fault(trusting: ssl.SSLContext, sandbox: Sandbox) -> None:
     async def speaks_plainly(heard: Heard, writer: asyncio.StreamWriter) -> None:
         await heard.read(1)
@@ -155,6 +190,52 @@ async def test_a_name_other_than_the_connections_gets_no_certificate(
     assert sandbox.kinds() == ["network.fault"]
 
 
+async def test_a_client_that_never_says_hello_is_not_waited_for(
+    trusting: ssl.SSLContext, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 0.05)
+    inner, outer = socket_pair()
+    with inner:
+        verdict = judge_connection(sandbox.setting.policy, None, HOST, 443)
+        await asyncio.wait_for(
+            serve_tls(Flow(sandbox, outer, HOST, 443, "tls", verdict), To(1)), SECONDS
+        )
+        assert outer.fileno() == -1
+    assert sandbox.kinds() == ["network.fault"]
+
+
+async def test_a_flow_that_is_cancelled_is_closed(
+    certificates: Certificates, trusting: ssl.SSLContext, sandbox: Sandbox
+) -> None:
+    """As when the policy changes under it."""
+    asked = asyncio.Event()
+
+    async def waits(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        await heard.head()
+        asked.set()
+        await heard.read()
+
+    inner, outer = socket_pair()
+    async with (
+        Server(waits).listening(certificates.context()) as server,
+        asyncio.timeout(SECONDS),
+    ):
+        verdict = judge_connection(sandbox.setting.policy, None, HOST, 443)
+        flow = Flow(sandbox, outer, HOST, 443, "tls", verdict)
+        served = asyncio.create_task(serve_tls(flow, To(server.port)))
+        reader, writer = await asyncio.open_connection(
+            sock=inner, ssl=trusting, server_hostname=HOST
+        )
+        writer.write(GET)
+        await asked.wait()
+        served.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await served
+        with contextlib.suppress(OSError):
+            assert await reader.read() == b""
+        writer.transport.abort()
+
+
 def test_the_authority_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
     first = authority_pem(str(tmp_path))
     assert authority_pem(str(tmp_path)) == first
@@ -182,10 +263,24 @@ def test_a_damaged_authority_is_named_not_replaced(tmp_path: Path) -> None:
     assert key.read_text() == "no key"
 
 
+def test_an_authority_that_was_replaced_signs_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "_places", [])
+    keep_authority_in(str(tmp_path))
+    first = current_leaves()
+    assert current_leaves() is first
+    shutil.rmtree(tmp_path / "network" / "authority")
+    authority_pem(str(tmp_path))
+    second = current_leaves()
+    assert second is not first
+    assert current_leaves() is second
+
+
 def test_contexts_are_kept_and_no_key_of_theirs_is_on_disk(tmp_path: Path) -> None:
-    leaves = Leaves(open_authority(str(tmp_path)))
+    made = Leaves(open_authority(str(tmp_path)))
     before = {path for path in tmp_path.rglob("*")}
-    first = leaves.context(HOST)
-    assert leaves.context(HOST) is first
-    assert leaves.context("192.0.2.7") is not first
+    first = made.context(HOST)
+    assert made.context(HOST) is first
+    assert made.context("192.0.2.7") is not first
     assert {path for path in tmp_path.rglob("*")} == before

@@ -84,15 +84,18 @@ def test_the_recorder_the_metadata_and_the_proxy(world: World) -> None:
 
 
 def test_names_flip_and_are_recorded(world: World) -> None:
-    world.names.tell("flips.test", ["192.0.2.1"], ["127.0.0.1", "::1"])
+    world.names.tell("turning.test", ["192.0.2.1"], ["127.0.0.1", "::1"])
     found = []
     for ask in (dns.query.udp, dns.query.tcp, dns.query.udp):
         reply = ask(
-            dns.message.make_query("Flips.test", "A"), "127.0.0.1", port=world.names.port, timeout=5
+            dns.message.make_query("Turning.test", "A"),
+            "127.0.0.1",
+            port=world.names.port,
+            timeout=5,
         )
         found.append([item.to_text() for rrset in reply.answer for item in rrset])
     assert found == [["192.0.2.1"], ["127.0.0.1"], ["127.0.0.1"]]
-    asked = world.names.asked("flips")
+    asked = world.names.asked("turning")
     assert [(each.kind, each.transport) for each in asked] == [
         ("A", "udp"),
         ("A", "tcp"),

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
-from .daemon_process import Daemon, eventually
+from .daemon_process import SECONDS, Daemon, eventually
 from .network_process import Caller, NetworkDaemon
 
 PAGE = "https://app.example.org"
@@ -257,6 +258,32 @@ def tls_daemon(tmp_path: Path, certificate: Path) -> Iterator[NetworkDaemon]:
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
+
+
+def test_previews_over_tls(tls_daemon: NetworkDaemon, certificate: Path) -> None:
+    """Their cookie is for TLS alone; a WebSocket, and an answer that ends with its connection."""
+    id = tls_daemon.create(ephemeral=True, ports=["preview:8000"])
+    source = (Path(__file__).parent / "guest_server.py").read_text()
+    argv = ["python3", "-c", source, "8000"]
+    tls_daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"argv": argv})
+    [port] = tls_daemon.request("GET", f"/v1/sandboxes/{id}/ports")[1]["ports"]
+    assert port["preview_url"].startswith(f"https://8000-{id}.localhost:")
+    caller = Caller(tls_daemon, None, ssl.create_default_context(cafile=str(certificate)))
+    shown = {"X-Agentkernel-Preview-Token": port["token"]}
+    host = {"Host": f"8000-{id}.localhost"}
+    eventually(lambda: caller.ask("GET", "/go", headers={**host, **shown})[0] == 200)
+    enter = f"/?ak_preview_token={port['token']}"
+    told = caller.ask("GET", enter, headers={**host, "Accept": "text/html"})[1]
+    assert "Secure" in told["set-cookie"]
+    assert caller.ask("GET", "/sse", headers={**host, **shown})[2].endswith(b"data: two\n\n")
+    with connect(
+        f"wss://localhost:{tls_daemon.port}/preview/{id}/8000/ws",
+        ssl=caller.tls,
+        additional_headers=shown,
+        compression=None,
+    ) as frames:
+        frames.send("x" * 100_000)
+        assert frames.recv(SECONDS) == "x" * 100_000
 
 
 def test_tls(tls_daemon: NetworkDaemon, certificate: Path) -> None:

@@ -8,11 +8,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from .daemon_process import SECONDS, eventually
@@ -122,6 +123,8 @@ def test_on_the_socket(site: Site) -> None:
         "GET", f"/preview/{site.id}/8000/x", headers={"Agentkernel-Owner": "mcp:somebody"}
     )
     assert status == 404, body
+    page = {"Origin": "http://localhost:8700"}  # of a socket that was forwarded
+    assert site.daemon.request("GET", f"/preview/{site.id}/8000/x", headers=page)[0] == 401
     # By host the token is asked for, as behind whatever forwards to the socket.
     host = {"Host": f"8000-{site.id}.localhost"}
     assert site.daemon.request("GET", "/x", headers=host)[0] == 401
@@ -502,3 +505,69 @@ def test_killed_daemon_opens_its_ports_again(own_daemon: Any) -> None:
     held.close()
     assert daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] == 204
     assert not answers(), "nothing listens any more"
+
+
+@pytest.fixture
+def ending_daemon(tmp_path: Path) -> Iterator[NetworkDaemon]:
+    daemon = NetworkDaemon(tmp_path)
+    daemon.start()
+    yield daemon
+    if not daemon.alive():
+        daemon.start()
+    daemon.remove_all()
+    assert daemon.terminate() == 0
+    daemon.close()
+
+
+def test_nothing_is_left_and_the_daemon_ends_at_once(ending_daemon: NetworkDaemon) -> None:
+    """Of a sandbox that is removed while it is used, and of a daemon that ends meanwhile."""
+    daemon = ending_daemon
+    daemon.request("DELETE", f"/v1/sandboxes/{daemon.create()}")  # whatever the first one loads
+    before = daemon.descriptors()
+    for way in ("remove", "terminate"):
+        with ExitStack() as stack:
+            used_until(daemon, way, stack)
+        if way == "remove":
+            eventually(lambda: daemon.descriptors() <= before)
+    assert "cut off" not in daemon.log() and "Traceback" not in daemon.log()
+    assert "never retrieved" not in daemon.log()
+
+
+def used_until(daemon: NetworkDaemon, way: str, stack: ExitStack) -> None:
+    id = daemon.create(ephemeral=True, ports=["0:8000"])
+    argv = ["python3", "-c", SERVER, "8000"]
+    daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"argv": argv})
+    [port] = daemon.request("GET", f"/v1/sandboxes/{id}/ports")[1]["ports"]
+    site = Site(daemon, id, port["token"])
+    shown = {"X-Agentkernel-Preview-Token": port["token"]}
+    eventually(lambda: site.ask("/", shown)[0] == 200)
+
+    def opened(number: int) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", number), timeout=SECONDS)
+        return stack.enter_context(sock)
+
+    direct = [opened(port["host_port"]) for _ in range(10)]
+    for sock in direct:
+        sock.sendall(b"GET /bad/silent HTTP/1.1\r\n\r\n")
+    preview = opened(daemon.port)
+    preview.sendall(
+        f"GET /bad/silent HTTP/1.1\r\nHost: {site.host()}\r\n"
+        f"X-Agentkernel-Preview-Token: {site.token}\r\n\r\n".encode()
+    )
+    web = stack.enter_context(
+        connect(f"ws://{site.host()}/ws", sock=opened(daemon.port), additional_headers=shown)
+    )
+    web.send("x")
+    assert web.recv(SECONDS) == "x"
+    if way == "terminate":
+        assert daemon.terminate() == 0
+    else:
+        assert daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] == 204
+        with socket.socket() as sock:
+            assert sock.connect_ex(("127.0.0.1", port["host_port"])) != 0
+    with pytest.raises(ConnectionClosed):
+        web.recv(SECONDS)
+    for sock in direct:
+        with suppress(ConnectionResetError):
+            assert sock.recv(1) == b""
+    assert preview.recv(12) in (b"HTTP/1.1 503", b"HTTP/1.1 502")

@@ -176,7 +176,8 @@ def test_calls_of_the_description(
     daemon.exec(id, "echo text > /file; mkdir /directory")
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
-    known = {"id": id, "job": job, "token": token}
+    daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
+    known = {"id": id, "job": job, "token": token, "name": "KNOWN"}
 
     @settings(
         max_examples=EXAMPLES,
@@ -209,5 +210,7 @@ def test_calls_of_the_description(
     finally:
         assert daemon.request("DELETE", f"/v1/sandboxes/{id}")[0] in (204, 404)
         assert daemon.request("DELETE", f"/v1/tokens/{token}")[0] == 200
+        for secret in daemon.request("GET", "/v1/secrets")[1]["secrets"]:
+            assert daemon.request("DELETE", f"/v1/secrets/{secret['name']}")[0] == 200
     left = daemon.request("GET", "/v1/sandboxes?limit=1000")[1]["sandboxes"]
     assert not left, f"{name} left sandboxes behind"

@@ -92,6 +92,11 @@ export class StateLockedError extends ConflictError {
   static override readonly retryable: boolean = true;
 }
 
+export class NetworkUnavailableError extends HostError {
+  static override readonly code: string = "network_unavailable";
+  static override readonly retryable: boolean = false;
+}
+
 export class LaunchError extends SandboxUnavailableError {
   static override readonly code: string = "launch_failed";
   static override readonly retryable: boolean = false;
@@ -188,6 +193,7 @@ export const ERROR_TYPES = {
   command_failed: CommandFailedError,
   build_failed: BuildError,
   state_locked: StateLockedError,
+  network_unavailable: NetworkUnavailableError,
   launch_failed: LaunchError,
   guest_protocol: GuestProtocolError,
   guest_timeout: GuestTimeoutError,

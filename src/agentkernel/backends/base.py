@@ -25,6 +25,8 @@ NOT_ENFORCED = "not enforced"
 LIMITS = ("memory", "cpus", "pids", "disk", "open files")
 THROUGH_GATEWAY = "through the gateway: no interface but loopback"
 """What the effective line `network` says of a sandbox with a way out."""
+NOT_AVAILABLE = "not available"
+"""Begins `enforced_by` of that line in a sandbox that should have one and has not."""
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     sandbox ends with the process that made it; any other outlives it and can be found again.
     `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
-    `network`: it gets a way out through the gateway, with this inside; None: it has loopback only.
+    `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
+    and `without_network` says why if its profile gives it more.
     """
 
     id: str
@@ -53,6 +56,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral: bool = True
     host_env: dict[str, str] = {}
     network: NetworkSetup | None = None
+    without_network: str = ""
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -67,11 +71,17 @@ class EffectiveLine(msgspec.Struct, frozen=True):
 
 
 def notices(lines: Iterable[EffectiveLine]) -> list[str]:
-    """Sentences for whoever made the sandbox: the limits it should have and has not."""
+    """Sentences for whoever made the sandbox: the limits and the network that it should have and
+    has not."""
+    lines = list(lines)
     return [
         f"{line.what} {line.value} is {line.enforced_by}"
         for line in lines
         if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
+    ] + [
+        f"the network of its profile is {line.enforced_by}"
+        for line in lines
+        if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
     ]
 
 

@@ -86,7 +86,7 @@ def _network(request: NetworkRequest) -> str:
 
 
 def _target(change: Any) -> str:
-    return redact.text(change.target or change.rule.host)
+    return redact.text(change.target or (change.rule.host if change.rule else "nothing"))
 
 
 def _phase(change: Any) -> dict[str, str]:

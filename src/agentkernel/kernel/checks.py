@@ -99,9 +99,14 @@ async def check_others(state_dir: Path | None = None, only: str | None = None) -
 
 
 async def probe_backend(
-    state_dir: Path | None = None, spec: SandboxSpec | None = None, look: Sequence[str] = ()
+    state_dir: Path | None = None,
+    spec: SandboxSpec | None = None,
+    look: Sequence[str] = (),
+    *,
+    way_out: bool = False,
 ) -> Probe:
-    """Makes a sandbox and runs `true` in it, then reads the files of /proc/self named by `look`."""
+    """Makes a sandbox and runs `true` in it, then reads the files of /proc/self named by `look`.
+    `way_out`: it has the rules of a network."""
     spec = spec or SandboxSpec()
     backend = Backends(state_dir or state_directory())[spec.backend]
     tried = "made a sandbox of the host image and ran `true` in it"
@@ -110,7 +115,7 @@ async def probe_backend(
     inside: dict[str, str] = {}
     try:
         async with asyncio.timeout(DEADLINE_S), Runs(state_dir) as runs:
-            sandbox = await runs.create(spec)
+            sandbox = await runs.create(spec, way_out=way_out)
             effective = sandbox.effective
             result = await runs.run(sandbox, ["true"])
             works = result.status.outcome is Outcome.EXITED and result.status.exit_code == 0

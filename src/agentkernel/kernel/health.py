@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,6 +33,7 @@ from agentkernel.guest.binary import agentd_path
 from agentkernel.kernel.checks import Probe, check_others, probe_backend
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import schema
+from agentkernel.network.starting import LOG_NAME, try_gateway
 
 State = Literal["ok", "warn", "fail"]
 LITTLE_SPACE = 1 << 30
@@ -60,6 +62,7 @@ async def examine(state_dir: str) -> list[Finding]:
     found.append(_control_groups(probe))
     if probe.check.works:
         found.append(await _files_on_disk(Path(state_dir)))
+        found.append(await _network(Path(state_dir)))
     found += await _others(Path(state_dir))
     return found
 
@@ -201,6 +204,31 @@ async def _files_on_disk(state_dir: Path) -> Finding:
     if kind in NO_UPPER:
         hint = "set AGENTKERNEL_STATE_DIR to a directory on ext4, xfs, btrfs or tmpfs"
     return Finding("files of sandboxes", "fail", probe.check.detail, hint)
+
+
+async def _network(state_dir: Path) -> Finding:
+    """Without one, sandboxes of profiles that have one are made without it: no reason to be unfit.
+    The gateway is tried in a directory of its own, beside the one that may be at work."""
+    what = "network"
+    probe = await probe_backend(state_dir, way_out=True)
+    if not probe.check.works:
+        return Finding(what, "warn", probe.check.detail, probe.check.hint)
+    with tempfile.TemporaryDirectory(prefix="agentkernel-") as place:
+        try:
+            await try_gateway(Path(place))
+        except AgentKernelError as exc:
+            words = f"{exc.message} {_last_line(os.path.join(place, LOG_NAME))}".rstrip()
+            return Finding(what, "warn", words, "install agentkernel again: a part may be missing")
+    return Finding(what, "ok", "nf_tables rules were made in a sandbox; the gateway answers")
+
+
+def _last_line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 20).splitlines()
+    except OSError:
+        return ""
+    return f"({lines[-1][:300]})" if lines else ""
 
 
 async def _others(state_dir: Path) -> list[Finding]:

@@ -29,7 +29,13 @@ from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
 from agentkernel.backends.registry import Backends
-from agentkernel.errors import AgentKernelError, ConflictError, InvalidInputError, NotFoundError
+from agentkernel.errors import (
+    AgentKernelError,
+    ConflictError,
+    InvalidInputError,
+    NetworkUnavailableError,
+    NotFoundError,
+)
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
@@ -219,12 +225,17 @@ class Kernel(Changes, Looks):
         while True:
             inserted = await insert_row(self._store, record, idempotency)
             if inserted.created:
-                return await self._make(inserted.record, blueprint, progress)
+                asked = spec.network is not None or bool(spec.secrets)
+                return await self._make(inserted.record, blueprint, progress, asked)
             if settled := await self._settled(inserted.record):
                 return settled
 
     async def _make(
-        self, record: SandboxRecord, blueprint: Blueprint, progress: Progress | None
+        self,
+        record: SandboxRecord,
+        blueprint: Blueprint,
+        progress: Progress | None,
+        network_asked: bool,
     ) -> SandboxRecord:
         """From a row to a running sandbox, or neither."""
         live = self._live[blueprint.id] = Live(blueprint.id)
@@ -233,7 +244,13 @@ class Kernel(Changes, Looks):
             try:
                 faults.point("create.row")
                 ports = self.ports.open_new(record)
-                live.begin(await backend.create(blueprint, progress))
+                try:
+                    live.begin(await backend.create(blueprint, progress))
+                except NetworkUnavailableError as exc:
+                    if network_asked:
+                        raise
+                    record, blueprint = await self._without_network(record, blueprint, exc)
+                    live.begin(await backend.create(blueprint, progress))
                 await self._open_network(record, live)
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
@@ -262,6 +279,16 @@ class Kernel(Changes, Looks):
                     # Last, so that whoever finds the row finds out why it goes.
                     self._live.pop(blueprint.id, None)
                 raise
+
+    async def _without_network(
+        self, record: SandboxRecord, blueprint: Blueprint, why: NetworkUnavailableError
+    ) -> tuple[SandboxRecord, Blueprint]:
+        """What nobody asked for is not worth a sandbox: it is made without, and says so."""
+        blueprint = msgspec.structs.replace(blueprint, network=None, without_network=why.message)
+        record = await self._store.update_sandbox(
+            record.id, blueprint=msgspec.to_builtins(blueprint), network=None
+        )
+        return record, blueprint
 
     async def _settled(self, record: SandboxRecord) -> SandboxRecord | None:
         """The record once whoever is changing the sandbox has done so; None: it is gone.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.errors import InvalidInputError, SandboxUnavailableError
+from agentkernel.errors import AgentKernelError, InvalidInputError
 from agentkernel.kernel.jobs import Find
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.network_making import NetworkMaking
@@ -23,12 +23,7 @@ from agentkernel.network.guest_files.paths import PAGE
 from agentkernel.network.policy.explain import Explanation, why
 from agentkernel.network.policy.model import Action, NetworkSetting, Policy, Rule
 from agentkernel.network.policy.names import parse_address, written_name
-from agentkernel.network.policy.request import (
-    NetworkRequest,
-    Target,
-    check_phase,
-    parse_target,
-)
+from agentkernel.network.policy.request import NetworkRequest, Target, check_phase, parse_target
 from agentkernel.network.policy.targets import check_rule
 
 MOST_RULES = 2048
@@ -180,17 +175,26 @@ class NetworkControl:
             setup = await self._making.setup(
                 setting, str(record.blueprint["image"]), record.name or record.id
             )
-            changes["blueprint"] = {**record.blueprint, "network": msgspec.to_builtins(setup)}
+            changes["blueprint"] = {
+                **record.blueprint,
+                "network": msgspec.to_builtins(setup),
+                "without_network": "",
+            }
         await self._store.update_sandbox(
             record.id, events=[event_of(record, "network.changed", **told)], **changes
         )
         if live.sandbox is None:
             return
-        if record.network is None:
+        if setup is not None:
             # It was made without: its namespace is given a way out now, and it is told of it.
-            await self._networks.attach(live.sandbox, record.owner, setting)
-            if setup is not None:
-                await self._making.tell_inside(live.sandbox, setup.files)
+            try:
+                await self._networks.attach(live.sandbox, record.owner, setting)
+            except AgentKernelError:
+                await self._store.update_sandbox(
+                    record.id, network=None, blueprint=record.blueprint
+                )
+                raise
+            await self._making.tell_inside(live.sandbox, setup.files)
         else:
             await self._networks.update(record.id, setting)
             await self._making.tell_inside(
@@ -203,8 +207,8 @@ class NetworkControl:
         if live.sandbox is not None:
             try:
                 refused = await live.sandbox.network_refusals()
-            except SandboxUnavailableError:
-                refused = {}
+            except AgentKernelError:
+                refused = {}  # it is ending, or its rules can't be read: then nothing is claimed
         if counted is None:
             return Traffic(refused=refused)
         return Traffic(
@@ -237,7 +241,8 @@ def _rule(change: RuleChange) -> Rule:
     if change.target is not None:
         return parse_target(change.target, source=source, deny=change.action == "deny")
     assert change.rule is not None
-    return check_rule(msgspec.structs.replace(change.rule, action=change.action, source=source))
+    rule = msgspec.structs.replace(change.rule, action=change.action, source=source)
+    return check_rule(rule)
 
 
 def _is_same(one: Rule, other: Rule) -> bool:

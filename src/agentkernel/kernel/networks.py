@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,8 +69,19 @@ class Networks:
         self._link: GatewayLink | None = None
         self._linking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._decisions: Counter[str] = Counter()
         self._deaths = 0
         self._closed = False
+
+    @property
+    def decisions(self) -> Mapping[str, int]:
+        """Decisions of the gateway since this process started, by kind."""
+        return self._decisions
+
+    @property
+    def ways(self) -> int:
+        """Running sandboxes that have a way out."""
+        return len(self._ways)
 
     @property
     def gateway_runs(self) -> bool:
@@ -363,6 +375,8 @@ class Networks:
     def _tell(self, told: Events) -> None:
         if self._closed:
             return
+        for event in told.events:
+            self._decisions[event.kind.removeprefix("network.")] += event.times
         self._store.post_events([self._event(event) for event in told.events])
         if told.dropped:
             self._store.post_events(

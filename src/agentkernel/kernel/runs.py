@@ -4,7 +4,8 @@
         sandbox = await runs.create(SandboxSpec())
         result = await runs.run(sandbox, ["python3", "-c", "print(6*7)"])
 
-Many processes may do this side by side. What a killed one leaves is removed by the next.
+Many processes may do this side by side. What a killed one leaves is removed by the next. They have
+no gateway, so no network: one that is asked for is refused, and what holds instead is said.
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from agentkernel.backends.base import Progress, Sandbox
 from agentkernel.backends.registry import Backends
+from agentkernel.errors import UnsupportedError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult, run_command
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
+from agentkernel.network.policy.model import NetworkSetup
+from agentkernel.network.policy.presets import NONE
+from agentkernel.network.policy.request import NetworkRequest
+from agentkernel.security.profiles import security_profile
+
+NO_GATEWAY = "a sandbox without a daemon has no gateway"
 
 
 class Runs:
@@ -42,9 +52,19 @@ class Runs:
         for sandbox in list(self._sandboxes.values()):
             await self.destroy(sandbox)
 
-    async def create(self, spec: SandboxSpec, progress: Progress | None = None) -> Sandbox:
+    async def create(
+        self, spec: SandboxSpec, progress: Progress | None = None, *, way_out: bool = False
+    ) -> Sandbox:
+        """`way_out`: with the rules and sockets of a network that nobody serves, to find out
+        whether the machine can. Raises NetworkUnavailableError where it can't."""
+        _check_needs_no_daemon(spec)
         backend = self.backends[spec.backend]
-        sandbox = await backend.create(expand(spec, owned=True), progress)
+        blueprint = expand(spec, owned=True)
+        if way_out:
+            blueprint = msgspec.structs.replace(blueprint, network=NetworkSetup())
+        elif spec.network is None and security_profile(spec.profile).network:
+            blueprint = msgspec.structs.replace(blueprint, without_network=NO_GATEWAY)
+        sandbox = await backend.create(blueprint, progress)
         self._sandboxes[sandbox.id] = sandbox
         return sandbox
 
@@ -63,3 +83,26 @@ class Runs:
     ) -> ExecResult:
         """A command to its end, with what it wrote; see `run_command`."""
         return await run_command(sandbox, argv, options, stdin=stdin, output_bytes=output_bytes)
+
+
+def _check_needs_no_daemon(spec: SandboxSpec) -> None:
+    """No silent fallback for what was asked for by name."""
+    wanted = {
+        "a network needs": spec.network is not None and not _is_none(spec.network),
+        "secrets need": bool(spec.secrets),
+        "published ports need": bool(spec.ports),
+    }
+    for words, is_wanted in wanted.items():
+        if is_wanted:
+            raise UnsupportedError(
+                f"{words} a daemon, and this sandbox has none",
+                hint="make it by way of the daemon (`agentkernel run`, `sandbox create`), or leave "
+                "that out",
+            )
+
+
+def _is_none(request: NetworkRequest) -> bool:
+    """True if it asks for nothing by name."""
+    return request.presets in ([], [NONE]) and not (
+        request.allow or request.rules or request.phases
+    )

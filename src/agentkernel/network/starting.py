@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentkernel.errors import HostError
-from agentkernel.network.gateway.messages import Events
+from agentkernel.network.gateway.messages import Events, Stop
 from agentkernel.network.link import GatewayLink, LinkClosed
+from agentkernel.network.policy.model import Operator
 
 START_SECONDS = 20.0
 LOG_NAME = "gateway.log"
@@ -50,6 +51,22 @@ async def start_gateway(state_dir: Path, on_events: Callable[[Events], None]) ->
             f"the network gateway did not start in {START_SECONDS:g} s",
             hint=f"its log is {state_dir / LOG_NAME}",
         ) from None
+
+
+async def try_gateway(directory: Path) -> None:
+    """Starts one in a directory of nobody's, and ends it when it has answered. Raises HostError."""
+    link = await start_gateway(directory, lambda events: None)
+    child = _children[-1]
+    try:
+        await link.greet(Operator())
+        await link.call(Stop)
+    finally:
+        link.close()
+        try:
+            await asyncio.to_thread(child.wait, START_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        reap()
 
 
 def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:

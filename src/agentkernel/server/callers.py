@@ -23,7 +23,7 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord
 from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
 from agentkernel.network.policy.request import NetworkRequest, parse_target
-from agentkernel.network.policy.targets import check_rule as checked_rule
+from agentkernel.network.policy.targets import check_rule as canonical_rule
 
 __all__ = [
     "LOCAL",
@@ -117,21 +117,20 @@ def may_publish(connection: HTTPConnection, port: str, *, public: bool = False) 
 
 def check_network(connection: HTTPConnection, request: NetworkRequest | None) -> None:
     """What is not public belongs to this machine and its network: a matter of those who may see
-    the host. Rules are looked at as they will be stored: an address says by itself that it is
-    private."""
+    the host."""
     if request is None or "host-paths" in caller_of(connection).scopes:
         return
     for phase in (request, *request.phases.values()):
         targets = [parse_target(text, source="") for text in phase.allow]
-        rules = [checked_rule(rule) for rule in phase.rules]
+        # As they are stored: an address that is not public makes its rule a private one.
+        rules = [canonical_rule(rule) for rule in phase.rules]
         if any(rule.private and rule.action == "allow" for rule in (*targets, *rules)):
             caller_of(connection).check("host-paths")
 
 
 def check_rule(connection: HTTPConnection, change: RuleChange) -> None:
     if change.action == "allow":
-        rule = change.rule
-        rules = [] if rule is None else [msgspec.structs.replace(rule, action="allow")]
+        rules = [] if change.rule is None else [change.rule]
         allow = [] if change.target is None else [change.target]
         check_network(connection, NetworkRequest(rules=rules, allow=allow))
 

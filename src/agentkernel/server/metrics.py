@@ -25,6 +25,8 @@ BOUNDS: Final = (
 ELSEWHERE: Final = "other"
 
 Labels = tuple[tuple[str, str], ...]
+Family = tuple[str, str, Mapping[Labels, float]]
+"""Its name, what it is, values by labels."""
 
 
 class Histogram:
@@ -106,11 +108,12 @@ class Metrics:
 
     # -- showing --------------------------------------------------------------------------------
 
-    def text(self, gauges: Iterable[tuple[str, str, Mapping[Labels, float]]]) -> bytes:
-        """All of it. `gauges`: what only the caller knows: name, what it is, values by labels."""
+    def text(self, gauges: Iterable[Family], counted: Iterable[Family] = ()) -> bytes:
+        """All of it. `gauges` and `counted`: what only the caller knows."""
         lines = [line for name, about, values in gauges
                  for line in _family(name, "gauge", about, values)]  # fmt: skip
-        counters: list[tuple[str, str, Mapping[Labels, float]]] = [
+        counters: list[Family] = [
+            *counted,
             ("sandbox_creates_total", "Sandboxes made, or not, by result.",
              {(("result", key),): n for key, n in self._creates.items()}),
             ("commands_total", "Commands that ended, by outcome.",

@@ -163,7 +163,6 @@ def answer_headers(target: Target, headers: Headers) -> Headers:
         found += [
             (b"content-security-policy", SANDBOX),
             (b"x-content-type-options", b"nosniff"),
-            (b"cross-origin-resource-policy", b"same-origin"),
         ]
     return found
 

@@ -41,14 +41,16 @@ class Exchange:
         self._seconds = seconds
         self._guest = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._clock: asyncio.Timeout | None = None
+        self._upgrade = preview_heads.is_upgrade(scope)
+        self._switched = False
+        framing = preview_heads.body_framing(scope)
+        if self._upgrade and framing:
+            raise RequestError(400, "a request for a WebSocket has no body")
         try:
             self._request = h11.Request(
                 method=scope["method"],
                 target=preview_heads.request_target(target, scope),
-                headers=[
-                    *preview_heads.request_headers(target, scope),
-                    *preview_heads.body_framing(scope),
-                ],
+                headers=[*preview_heads.request_headers(target, scope), *framing],
             )
         except h11.LocalProtocolError as exc:
             raise RequestError(400, f"this request can't be passed on: {exc}") from None
@@ -57,6 +59,9 @@ class Exchange:
         """Raises ClientDisconnect, and what is to be told of a guest that fails, if `begun` is not
         set; later the client's connection has to be cut."""
         await self._write(inside, self._request)
+        if self._upgrade:
+            # Before any answer is read: only then can it be one that switches.
+            await self._write(inside, h11.EndOfMessage())
         answer = asyncio.create_task(self._answer(inside))
         upload = asyncio.create_task(self._upload(inside))
         tasks = {answer, upload}
@@ -83,15 +88,22 @@ class Exchange:
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise ClientDisconnect
+                await self._gone()
             if body := message.get("body"):
                 await self._write(inside, h11.Data(data=body))
                 self._wait_anew()
             more = message.get("more_body", False)
-        await self._write(inside, h11.EndOfMessage())
-        self._wait_anew()
+        if not self._upgrade:
+            await self._write(inside, h11.EndOfMessage())
+            self._wait_anew()
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        await self._gone()
+
+    async def _gone(self) -> None:
+        """What HTTP calls gone has only gone on to something else, if the protocol was switched."""
+        if self._switched:
+            await asyncio.Event().wait()
         raise ClientDisconnect
 
     def _wait_anew(self) -> None:
@@ -158,7 +170,7 @@ class Exchange:
 
     async def _switch(self, inside: GuestConnection, headers: preview_heads.Headers) -> None:
         """Bytes both ways from here on."""
-        self.begun = True
+        self.begun = self._switched = True
         lines = [b"HTTP/1.1 101 Switching Protocols"]
         lines += [name + b": " + value for name, value in headers]
         lines += [b"connection: Upgrade", b"upgrade: websocket", b"", b""]

@@ -150,8 +150,11 @@ class Previews:
         )
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Who comes with credentials of the API; None: nobody said."""
-        if scope.get("state", {}).get("peer") is None and not values_of(scope, b"authorization"):
+        """Who comes with credentials of the API; None: nobody said. On the socket every process of
+        the user does, but for what a page asked it to send."""
+        on_socket = scope["state"].get("peer") is not None
+        said = not values_of(scope, b"origin") if on_socket else values_of(scope, b"authorization")
+        if not said:
             return None
         return self._entrance.admit(scope)
 

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError, NotFoundError
+from agentkernel.ids import is_id
 from agentkernel.kernel.store import EventRecord
 from agentkernel.server.answers import Event, Gap, Problem
 from agentkernel.server.app import Service, service_of
@@ -67,10 +68,13 @@ async def _logs(request: Request, query: LogQuery) -> Response:
 
 
 async def _sandbox_id(service: Service, id: str, owner: str) -> str:
-    """Events outlive their sandbox: an id that is not known any more still has some."""
+    """Events outlive their sandbox: an id that is not known any more still has some. A name that
+    is not known has none, now or later."""
     try:
         return (await service.kernel.get(id, owner=owner)).id
     except NotFoundError:
+        if not is_id(id):
+            raise
         return id
 
 

@@ -15,6 +15,7 @@ from agentkernel.server.operations import route
 async def _metrics(request: Request) -> Response:
     service = service_of(request)
     known = await service.kernel.statistics()
+    networks = service.kernel.networks
     text = service.metrics.text(
         [
             ("info", "Always 1; the label is the version.", {(("version", __version__),): 1}),
@@ -39,7 +40,20 @@ async def _metrics(request: Request) -> Response:
                 "WebSockets and event streams that are open, by door.",
                 {(("door", door),): count for door, count in service.open_streams.items()},
             ),
-        ]
+            ("network_sandboxes", "Running sandboxes with a way out.", {(): networks.ways}),
+            (
+                "gateway_running",
+                "Whether the network's gateway runs: 0 until a sandbox sends something.",
+                {(): float(networks.gateway_runs)},
+            ),
+        ],
+        [
+            (
+                "network_decisions_total",
+                "Decisions about sandboxes' connections, requests and names, by kind.",
+                {(("kind", kind),): count for kind, count in networks.decisions.items()},
+            ),
+        ],
     )
     return Response(text, media_type=CONTENT_TYPE)
 

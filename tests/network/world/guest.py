@@ -30,7 +30,7 @@ def drain(s, most=1 << 20):
         got += data
     return got
 def finish(s, sends, pause=0.0, until=None):
-    'Sends, then reads to the end; what came, and how it ended'
+    'Sends, then reads to the end; what came, and how it ended. Who is answered waits less for more'
     got, end = b'', 'eof'
     try:
         for data in sends:
@@ -41,7 +41,8 @@ def finish(s, sends, pause=0.0, until=None):
             if not data: break
             got += data
             if until and raw(until) in got: break
-    except OSError as e: end = name_of(e)
+            s.settimeout(min(LIMIT, 2))
+    except OSError as e: end = 'idle' if got and name_of(e) == 'timeout' else name_of(e)
     return {'got': got.decode('latin-1'), 'end': end}
 def connect(host, port, family=socket.AF_INET):
     s = socket.socket(family, socket.SOCK_STREAM)

@@ -53,6 +53,13 @@ def pids_of(first: int) -> list[int]:
     return found
 
 
+def read_only_mounts(pid: int) -> frozenset[str]:
+    """Directories that a process can't write to, as the host reaches them through its root."""
+    lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    points = [line.split()[4] for line in lines if "ro" in line.split()[5].split(",")]
+    return frozenset(f"/proc/{pid}/root{point}" for point in points)
+
+
 def memory(pid: int) -> Iterator[bytes]:
     """What a process has in memory beyond files that are mapped to be read, piece by piece,
     overlapping so that nothing falls between."""

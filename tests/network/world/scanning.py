@@ -45,14 +45,13 @@ class Scanner:
             found += [f"compressed {form}" for form, text in self.forms.items() if text in plain]
         return found
 
-    def in_files(self, *places: Path, since: float = 0.0) -> dict[str, list[str]]:
-        """Files below these whose content or name has it; of those that changed since a moment.
-        What can't be read is no file."""
+    def in_files(
+        self, *places: Path, without: frozenset[str] = frozenset()
+    ) -> dict[str, list[str]]:
+        """Files below these whose content or name has it; not below directories `without`. What
+        can't be read is no file."""
         found: dict[str, list[str]] = {}
-        for path in _files(places):
-            with suppress(OSError):
-                if path.lstat().st_ctime < since:
-                    continue
+        for path in _files(places, without):
             forms = self.find(os.fsencode(path))
             with suppress(OSError), path.open("rb") as file:
                 before = b""
@@ -79,11 +78,12 @@ def _unpack(data: bytes) -> bytes:
     return plain
 
 
-def _files(places: tuple[Path, ...]) -> Iterator[Path]:
+def _files(places: tuple[Path, ...], without: frozenset[str]) -> Iterator[Path]:
     for place in places:
         if place.is_file() and not place.is_symlink():
             yield place
-        for directory, _, names in os.walk(place):
+        for directory, below, names in os.walk(place):
+            below[:] = [name for name in below if os.path.join(directory, name) not in without]
             for name in names:
                 path = Path(directory, name)
                 if path.is_file() and not path.is_symlink():

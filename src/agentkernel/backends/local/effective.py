@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import resource
 
-from agentkernel.backends.base import NOT_ENFORCED, THROUGH_GATEWAY, Blueprint, EffectiveLine
+from agentkernel.backends.base import (
+    NOT_AVAILABLE,
+    NOT_ENFORCED,
+    THROUGH_GATEWAY,
+    Blueprint,
+    EffectiveLine,
+)
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.backends.local.uppers import Upper
@@ -32,7 +38,7 @@ def effective_lines(
         line("profile", blueprint.profile, "expanded into the lines below"),
         line("capabilities of root", _capabilities(blueprint), "bounding set, no_new_privs"),
         line("system calls", f"profile {blueprint.seccomp}", "seccomp filter"),
-        network_line(blueprint.network is not None),
+        network_line(blueprint.network is not None, blueprint.without_network),
         line("nested user namespaces", *_nested(blueprint)),
         line(
             "memory", _size(limits.memory_bytes), _by_group("memory", limits.memory_bytes, groups)
@@ -62,10 +68,11 @@ def effective_lines(
     return lines
 
 
-def network_line(has_way_out: bool) -> EffectiveLine:
+def network_line(has_way_out: bool, why_not: str = "") -> EffectiveLine:
     owner = "network namespace of an outer user namespace"
     if not has_way_out:
-        return EffectiveLine("network", "none: loopback only", owner)
+        by = f"{NOT_AVAILABLE}: {why_not}" if why_not else owner
+        return EffectiveLine("network", "none: loopback only", by)
     return EffectiveLine("network", THROUGH_GATEWAY, f"nftables in the {owner}")
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from agentkernel.backends.base import NetworkSockets
 from agentkernel.backends.local.launcher import LaunchFailure, run_verb
 from agentkernel.backends.local.refusals import BadAnswer, read_counters, unreachable_ipv6
-from agentkernel.errors import AgentKernelError, HostError
+from agentkernel.errors import AgentKernelError, HostError, NetworkUnavailableError
 
 _ENTER_DEADLINE_S = 10.0
 _MOST_DESCRIPTORS = 3
@@ -97,24 +97,24 @@ async def count_refusals(rules: socket.socket, pid: int) -> dict[str, int]:
     return {**counted, "ipv6": unreachable_ipv6(pid)}
 
 
-def explain_network(failure: LaunchFailure) -> AgentKernelError | None:
+def explain_network(failure: LaunchFailure) -> NetworkUnavailableError | None:
     """Why a sandbox can have no network here; None: the stage is none of ours."""
     why = os.strerror(failure.errno) if failure.errno else "it broke off"
     if failure.stage == "network-rules":
-        return HostError(
+        return NetworkUnavailableError(
             f"the kernel has no nf_tables, or not all that is needed of it ({failure.detail}: "
             f"{why}): without rules there is no network",
             hint="load the modules nf_tables, nft_ct, nft_limit, nft_nat, nft_redir and nft_reject "
             "(`sudo modprobe -a …`), or use --network none",
         )
     if failure.stage == "network-enter":
-        return HostError(
+        return NetworkUnavailableError(
             f"the sandbox's network namespace can't be entered: {why}",
             hint="stop the sandbox and start it again",
         )
     if failure.stage.startswith("network-"):
         words = f"{failure.stage.removeprefix('network-')} {failure.detail}".strip()
-        return HostError(
+        return NetworkUnavailableError(
             f"the sandbox's network can't be set up ({words}: {why})",
             hint="stop the sandbox and start it again, or use --network none",
         )

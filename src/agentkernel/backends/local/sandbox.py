@@ -118,7 +118,7 @@ class LocalSandbox:
                 raise UnsupportedError(
                     f"a sandbox of {self.backend} that was started without a network gets none "
                     "while it runs",
-                    hint="stop it and start it again",
+                    hint="stop it, change its network, and start it again",
                 )
             try:
                 sockets = await open_sockets(str(agentd_path()), self.pid)

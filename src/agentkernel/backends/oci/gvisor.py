@@ -145,7 +145,7 @@ class GvisorBackend(OciBackend):
 
     def change_effective(self, lines: list[EffectiveLine], blueprint: Blueprint) -> None:
         replace_line(lines, "isolation", "user-space kernel", f"gVisor, platform {self.platform}")
-        if blueprint.network is None:
+        if blueprint.network is None and not blueprint.without_network:
             replace_line(
                 lines,
                 "network",

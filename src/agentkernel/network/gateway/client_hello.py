@@ -15,6 +15,9 @@ HELLO_BYTES = 32 << 10
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _RECORD_BYTES = 16384
+_RECORDS = 256
+"""Into so many a hello may be cut. Real ones have one or two; each has to be read over and over
+while the rest is waited for."""
 _SERVER_NAME = 0
 _PROTOCOLS = 16
 _ENCRYPTED_HELLO = 0xFE0D
@@ -66,7 +69,7 @@ def _reassemble(data: bytes) -> bytes | None:
     """The handshake message out of as many records as it was cut into."""
     message = bytearray()
     at = 0
-    while True:
+    for _ in range(_RECORDS):
         head = data[at : at + 5]
         if head and head[0] != _HANDSHAKE:
             raise HelloError("a record that is no handshake stands within the hello")
@@ -89,8 +92,7 @@ def _reassemble(data: bytes) -> bytes | None:
             if len(message) == wanted + 4:
                 return bytes(message[4:])
         at += 5 + length
-        if at > 2 * HELLO_BYTES:
-            raise HelloError("the hello is cut into too many records")
+    raise HelloError("the hello is cut into too many records")
 
 
 def _read_extensions(extensions: _Reader) -> ClientHello:

@@ -6,6 +6,8 @@ for one of them counts as it, well-formed or not.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
 import socket
 import time
@@ -23,6 +25,8 @@ from agentkernel.network.gateway.client_hello import (
 OPENING_SECONDS = 10.0
 """The first message has to be complete that long after its first byte."""
 
+_TURN_SECONDS = 0.01
+_LONGEST_TURN_SECONDS = 0.5
 _LINE_BYTES = 8192
 _METHODS = (
     b"GET POST PUT HEAD DELETE PATCH OPTIONS CONNECT TRACE PRI "
@@ -80,7 +84,9 @@ async def read_opening(client: socket.socket, silence: float) -> Kind:
 async def read_hello(client: socket.socket) -> ClientHello:
     """The complete hello, left where it is. Raises HelloError."""
     deadline = time.monotonic() + OPENING_SECONDS
-    while True:
+    for turn in itertools.count():
+        # Who sends byte by byte waits longer each time: it is read from its beginning every time.
+        await asyncio.sleep(min(_TURN_SECONDS * turn, _LONGEST_TURN_SECONDS))
         try:
             data = sockets.peek(client, 2 * HELLO_BYTES)
         except OSError:
@@ -88,4 +94,5 @@ async def read_hello(client: socket.socket) -> ClientHello:
         if hello := parse_client_hello(data):
             return hello
         if not await sockets.wait_for_more(client, len(data), deadline):
-            raise HelloError("the hello was not completed in time")
+            break
+    raise HelloError("the hello was not completed in time")

@@ -21,6 +21,8 @@ LOCK_SECONDS = 5.0
 """How long to wait for one that is leaving."""
 FIRST_GRACE_SECONDS = 20.0
 GRACE_SECONDS = 2.0
+UNUSED_SECONDS = 300.0
+"""How long a daemon keeps a gateway that serves nobody. It starts another when it needs one."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -138,19 +140,19 @@ async def serve(directory: str) -> None:
     try:
         grace = FIRST_GRACE_SECONDS
         while not gateway.stopping.is_set():
-            idle = not control.connected and not gateway.sandboxes
+            patience = UNUSED_SECONDS if control.connected else grace
             waiting = [
                 loop.create_task(event.wait())
                 for event in (gateway.stopping, gateway.emptied, changed)
             ]
             done, _ = await asyncio.wait(
                 waiting,
-                timeout=grace if idle else None,
+                timeout=None if gateway.sandboxes else patience,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             for task in waiting:
                 task.cancel()
-            if idle and not done:
+            if not done and not gateway.sandboxes:
                 break
             gateway.emptied.clear()
             changed.clear()

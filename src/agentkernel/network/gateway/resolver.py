@@ -10,10 +10,14 @@ import socket
 from agentkernel.network.gateway import sockets
 from agentkernel.network.gateway.dns import QUERY_BYTES, answer_query
 from agentkernel.network.gateway.names import is_synthetic
+from agentkernel.network.gateway.outbox import Bucket
 from agentkernel.network.gateway.subjects import Sandbox
 
 STREAM_SECONDS = 10.0
 QUERIES_A_STREAM = 1000
+_PAUSE_SECONDS = 0.05
+QUERIES_A_SECOND = 500.0
+QUERIES_AT_ONCE = 1000.0
 _AT_ONCE = 32
 
 _log = logging.getLogger("agentkernel.gateway")
@@ -31,15 +35,30 @@ def answer(sandbox: Sandbox, packet: bytes, *, stream: bool) -> bytes | None:
         return None
 
 
+def pause_after_query(sandbox: Sandbox, share: Bucket) -> float:
+    """How long the next query has to wait: one process answers all sandboxes."""
+    pause = share.draw(1)
+    if pause:
+        sandbox.tell("network.limit", "dns", "", "it asks for names faster than it may")
+    return pause
+
+
 class Datagrams:
-    """Answers what comes to a UDP socket, some at a time, so that a flood leaves the loop free."""
+    """Answers what comes to a UDP socket, some at a time, so that a flood leaves the loop free;
+    what comes too fast the kernel drops."""
 
     def __init__(self, sandbox: Sandbox, sock: socket.socket) -> None:
         self._sandbox = sandbox
         self._socket = sock
         self._loop = asyncio.get_running_loop()
+        self._share = Bucket(QUERIES_A_SECOND, QUERIES_AT_ONCE)
+        self._timer: asyncio.TimerHandle | None = None
         sock.setblocking(False)
-        self._loop.add_reader(sock.fileno(), self._read)
+        self._resume()
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._loop.add_reader(self._socket.fileno(), self._read)
 
     def _read(self) -> None:
         for _ in range(_AT_ONCE):
@@ -53,14 +72,21 @@ class Datagrams:
                 # Who does not take the answer asks again.
                 with contextlib.suppress(OSError):
                     self._socket.sendto(said, asker)
+            if pause := pause_after_query(self._sandbox, self._share):
+                self._loop.remove_reader(self._socket.fileno())
+                self._timer = self._loop.call_later(max(pause, _PAUSE_SECONDS), self._resume)
+                return
 
     def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
 
 
 async def serve_stream(sandbox: Sandbox, client: socket.socket) -> None:
     """Queries over TCP, one after another. Raises OSError, TimeoutError."""
+    share = Bucket(QUERIES_A_STREAM / 100, QUERIES_A_STREAM / 10)
     for _ in range(QUERIES_A_STREAM):
         head = await sockets.peek_exactly(client, 2, STREAM_SECONDS)
         if not head or len(head) < 2:
@@ -76,4 +102,5 @@ async def serve_stream(sandbox: Sandbox, client: socket.socket) -> None:
         if said is None:
             return
         await sockets.send_all(client, len(said).to_bytes(2, "big") + said, STREAM_SECONDS)
+        await asyncio.sleep(pause_after_query(sandbox, share))
     await sockets.wait_readable(client, STREAM_SECONDS)

@@ -6,7 +6,7 @@ requests. Nothing of it is consumed before it is known which.
 
 from __future__ import annotations
 
-import logging
+import asyncio
 import socket
 from typing import Literal
 
@@ -24,8 +24,6 @@ from agentkernel.network.policy.names import canonical_host
 PROXY_PORTS = (3128, 1080)
 SILENCE_SECONDS = 0.3
 """So long a client has the first word. Then it is one that waits for the server's."""
-
-_log = logging.getLogger("agentkernel.gateway")
 
 
 First = Literal["server"] | opening.Kind
@@ -91,7 +89,8 @@ class Router:
     async def _serve_proxy(self, connection: Connection) -> None:
         client = connection.client
         try:
-            asked = await proxy.read_request(client)
+            async with asyncio.timeout(proxy.HANDSHAKE_SECONDS):
+                asked = await proxy.read_request(client)
         except proxy.ProxyError as exc:
             self._refuse(PROXY_ADDRESS, 0, exc.words, "proxy")
             await _say_last(client, exc.reply)
@@ -159,9 +158,13 @@ class Router:
             first = await sockets.wait_any((flow.client, upstream), IDLE_SECONDS)
             if first is None:
                 raise Denied("neither side has said anything for too long")
-            if first is upstream:
-                return upstream, "server"
-            return upstream, await opening.read_opening(flow.client, SILENCE_SECONDS)
+            if first is flow.client:
+                kind = await opening.read_opening(flow.client, SILENCE_SECONDS)
+                if kind != "silent":
+                    return upstream, kind
+            # The server's word came first; or the client has said that it will say nothing, and
+            # may still listen.
+            return upstream, "server"
         except BaseException:
             upstream.close()
             raise

@@ -129,6 +129,9 @@ class Gateway:
             case Status():
                 return self._known(call.id).sandbox.counted(call.serial)
             case Stop():
+                # Before the answer: while these are open, a sandbox can't be given other sockets.
+                for registered in self._sandboxes.values():
+                    registered.detach()
                 self.stopping.set()
         return Done(serial=call.serial)
 

@@ -221,7 +221,7 @@ class Sandbox:
         await self.close(closing)
 
     def _why_not(self, flow: Flow, verdict: Verdict) -> str:
-        """Why a flow that runs may not go on. What is intercepted judges its next requests itself; a
+        """Why a flow that runs may not go on. What is intercepted judges what comes next itself; a
         connection that is only told its denial may be told."""
         if flow.verdict.outcome == "deny":
             return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import h11
@@ -37,8 +36,7 @@ class FarClosed(Exception):
 
 class Exchange:
     """`answering`: part of the response is out, so no other one can be given any more. After `run`,
-    `keeps_client` and `keeps_far` say which connection can be used again, `uploaded` whether all of
-    the request was read."""
+    `keeps_client` and `keeps_far` say which connection can be used again."""
 
     def __init__(
         self, flow: Flow, client: Wire, far: Wire, head: RequestHead, guard: Guard, *, alone: bool
@@ -52,7 +50,6 @@ class Exchange:
         self._search = guard.search()
         self._patience: asyncio.TimerHandle | None = None
         self.answering = False
-        self.uploaded = False
         self.keeps_client = head.keeps and not alone
         self.keeps_far = False
 
@@ -68,16 +65,14 @@ class Exchange:
                 self._client.watch(self._client_ended)
             await self._respond_or_say_why()
         finally:
-            if uploading is not None:
+            if uploading is not None and not uploading.done():
                 uploading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await uploading
+                await asyncio.wait([uploading])
             self._client.unwatch()
             if self._patience is not None:
                 self._patience.cancel()
             self._guard.tell()
-            self.uploaded = self._upload.complete
-            if not self.uploaded:
+            if not self._upload.complete:
                 # Answered before the whole was read: the rest is no request.
                 self.keeps_client = self.keeps_far = False
 

@@ -103,8 +103,11 @@ async def read_request_head(wire: Wire) -> RequestHead | None:
     except TimeoutError:
         return None
     raw = await _read_raw(wire)
-    if raw is None:
-        return None
+    return None if raw is None else parse_request_head(raw)
+
+
+def parse_request_head(raw: bytes) -> RequestHead:
+    """`raw`: up to its empty line and with it. Raises Malformed."""
     checked = _check(raw)
     if b"host" not in checked:
         raise Malformed("it has no header host")
@@ -141,8 +144,11 @@ async def read_response_head(
     Malformed, Lost, TimeoutError."""
     await wire.wait(STALLED_SECONDS)
     raw = await _read_raw(wire)
-    if raw is None:
-        return None
+    return None if raw is None else parse_response_head(raw, connection, method)
+
+
+def parse_response_head(raw: bytes, connection: h11.Connection, method: str) -> ResponseHead:
+    """As above, of the response to a request with `method` that `connection` has written."""
     checked = _check(raw)
     event = _parse(connection, raw)
     if not isinstance(event, h11.Response | h11.InformationalResponse):

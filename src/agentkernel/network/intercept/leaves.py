@@ -17,12 +17,29 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from agentkernel.network.intercept.authority import BACKDATED, Authority, open_authority
+from agentkernel.network.intercept.authority import (
+    BACKDATED,
+    CERTIFICATE_NAME,
+    DIRECTORY,
+    Authority,
+    open_authority,
+)
 
 VALID = timedelta(days=7)
 RENEWED_SECONDS = 86400.0
 CONTEXTS = 512
 """How many hosts' contexts are kept; a context costs about 50 kB and half a millisecond."""
+_FOR_SIGNATURES = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Leaves:
@@ -101,6 +118,7 @@ def mint(authority: Authority, key: ec.EllipticCurvePublicKey, host: str) -> x50
         .not_valid_before(now - BACKDATED)
         .not_valid_after(min(now + VALID, issuer.not_valid_after_utc))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_FOR_SIGNATURES, critical=True)
         .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
@@ -113,18 +131,30 @@ def mint(authority: Authority, key: ec.EllipticCurvePublicKey, host: str) -> x50
 
 
 _places: list[str] = []
-_opened: dict[str, Leaves] = {}
+_opened: dict[tuple[str, int, int], Leaves] = {}
 
 
 def keep_authority_in(state_dir: str) -> None:
-    """Said once by the gateway as it starts. The authority itself is opened, or made, when the
-    first host is intercepted."""
+    """Said by the gateway before the first host is intercepted. The authority itself is opened, or
+    made, when that happens."""
     _places[:] = [state_dir]
 
 
 def current_leaves() -> Leaves:
-    """Raises StateError."""
+    """Those of the authority as it is now: whoever replaces it gets new ones without asking.
+    Raises StateError."""
     (state_dir,) = _places
-    if state_dir not in _opened:
-        _opened[state_dir] = Leaves(open_authority(state_dir))
-    return _opened[state_dir]
+    leaves = _opened.get(_mark(state_dir))
+    if leaves is None:
+        leaves = Leaves(open_authority(state_dir))
+        _opened.clear()
+        _opened[_mark(state_dir)] = leaves
+    return leaves
+
+
+def _mark(state_dir: str) -> tuple[str, int, int]:
+    try:
+        found = os.stat(os.path.join(state_dir, *DIRECTORY, CERTIFICATE_NAME))
+    except OSError:
+        return state_dir, 0, 0
+    return state_dir, found.st_ino, found.st_mtime_ns

@@ -6,7 +6,7 @@ import asyncio
 
 from agentkernel.network.gateway.flow import Subject
 from agentkernel.network.intercept.guarding import Search
-from agentkernel.network.intercept.wire import Wire
+from agentkernel.network.intercept.wire import STALLED_SECONDS, Wire
 
 HELD_SECONDS = 0.1
 """How long what may be the beginning of a secret waits for the rest of it."""
@@ -24,11 +24,25 @@ async def relay(client: Wire, far: Wire, subject: Subject, search: Search | None
             await far.write(data)
 
     async def down() -> None:
-        while data := await far.read():
+        patience = STALLED_SECONDS
+        while True:
+            try:
+                data = await far.read(patience)
+            except TimeoutError:
+                if search is None or patience == STALLED_SECONDS:
+                    raise
+                # A message may end as a secret begins, and nothing may follow it for long.
+                patience = STALLED_SECONDS
+                await client.write(search.release())
+                continue
             await subject.take(down=len(data))
-            if search is not None:
-                data = await _searched(far, search, data)
-            await client.write(data)
+            if search is None:
+                await client.write(data)
+            else:
+                patience = HELD_SECONDS
+                await client.write(search.pass_bytes(data) if data else search.finish())
+            if not data:
+                return
 
     tasks = [asyncio.create_task(up()), asyncio.create_task(down())]
     try:
@@ -36,19 +50,8 @@ async def relay(client: Wire, far: Wire, subject: Subject, search: Search | None
         for task in done:
             task.result()
         if tasks[0] in done:
-            await far.close(reading=False)
+            await far.close()
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _searched(far: Wire, search: Search, data: bytes) -> bytes:
-    """A message may end as a secret begins, and nothing may follow it for long."""
-    passed = search.pass_bytes(data)
-    if len(passed) < len(data) and not far.held:
-        try:
-            await far.wait(HELD_SECONDS)
-        except TimeoutError:
-            passed += search.release()
-    return passed

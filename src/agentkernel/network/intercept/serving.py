@@ -26,7 +26,8 @@ async def serve_tls(flow: Flow, dialler: Dialler, _hello: object = None) -> None
     """As above, where the first bytes are a ClientHello. `leaves.keep_authority_in` has to be
     called before."""
     try:
-        context = current_leaves().context(flow.host)
+        leaves = current_leaves()
+        context = leaves.context(flow.host)
     except AgentKernelError as exc:
         flow.client.close()
         flow.subject.emit("network.fault", flow, reason=exc.message)
@@ -36,7 +37,7 @@ async def serve_tls(flow: Flow, dialler: Dialler, _hello: object = None) -> None
     except (OSError, TimeoutError) as exc:
         flow.subject.emit("network.fault", flow, reason=_why(exc))
         return
-    named = client.tls is not None and current_leaves().was_named(client.tls)
+    named = client.tls is not None and leaves.was_named(client.tls)
     await Session(flow, dialler, client, tls=True, named=named).run()
 
 

@@ -37,13 +37,12 @@ class Session:
         self._method = ""
         self._path = ""
         self._answering = False
-        self._unread = False
 
     async def run(self) -> None:
         try:
             while await self._one_request():
                 pass
-            await self._client.close(reading=self._unread)
+            await self._client.close()
         except (Lost, TimeoutError):
             pass
         finally:
@@ -54,11 +53,9 @@ class Session:
         """False if it was the connection's last."""
         self._method = self._path = ""
         self._answering = False
-        self._unread = True
         self._flow.extra.pop("request", None)
         try:
             head = await self._next_head()
-            self._unread = head is not None and head.framing != "none"
             return head is not None and await self._serve(head)
         except Malformed as exc:
             answer = answers.malformed(exc.words)
@@ -106,7 +103,6 @@ class Session:
                     ) from None
             finally:
                 self._answering = exchange.answering
-        self._unread = not exchange.uploaded
         if not exchange.keeps_far:
             self._drop_far()
         return exchange.keeps_client

@@ -3,6 +3,8 @@ for."""
 
 from __future__ import annotations
 
+import asyncio
+
 import h11
 
 from agentkernel.network.gateway.flow import CapReached, Flow
@@ -17,13 +19,14 @@ from agentkernel.network.intercept.heads import (
     written,
 )
 from agentkernel.network.intercept.wire import Lost, Wire
-from agentkernel.network.secrets.swapping import Blocked
+from agentkernel.network.secrets.swapping import Blocked, BodySwapper
 
 BODY_SECONDS = 300.0
 """How long a guest may let a request's body wait."""
 SMALL_BYTES = 64 << 10
 """A body whose length changes is sent with its new length if it is no bigger, else in chunks, which
 not every server takes."""
+COMPRESSED_BYTES = 4 << 10
 SWITCH: list[Header] = [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
 
 
@@ -125,10 +128,20 @@ class Upload:
             await self._flow.subject.take(up=len(piece))
             if self._stream is None:
                 return piece
-            if ready := self._stream.feed(piece):
+            if ready := await self._looked_through(self._stream, piece):
                 return ready
         stream, self._stream = self._stream, None
         return b"" if stream is None else stream.finish()
+
+    async def _looked_through(self, stream: BodySwapper, piece: bytes) -> bytes:
+        """A compressed one may be a thousand times as big: others get their turn in between."""
+        if not self._head.values(b"content-encoding"):
+            return stream.feed(piece)
+        ready = []
+        for at in range(0, len(piece), COMPRESSED_BYTES):
+            ready.append(stream.feed(piece[at : at + COMPRESSED_BYTES]))
+            await asyncio.sleep(0)
+        return b"".join(ready)
 
     def _fail(self, trouble: Exception) -> None:
         self.trouble = trouble

@@ -20,6 +20,9 @@ PIECE_BYTES = 256 << 10
 HANDSHAKE_SECONDS = 20.0
 STALLED_SECONDS = 3600.0
 """How long one side may take the other's time without any progress: long polls are legitimate."""
+TURN_BYTES = 512 << 10
+WRITE_COSTS = 4 << 10
+"""How many bytes are written before others get a turn, and how many a write of its own counts."""
 LINGER_SECONDS = 2.0
 LINGER_BYTES = 1 << 20
 
@@ -49,6 +52,7 @@ class Wire:
         self._readers: list[asyncio.Future[None]] = []
         self._writers: list[asyncio.Future[None]] = []
         self._on_end: Callable[[], None] | None = None
+        self._turn = 0
         self.ended = False
         """Nothing more will come, though something may be held."""
         self.cut = False
@@ -141,6 +145,11 @@ class Wire:
 
     async def write(self, data: bytes, seconds: float = STALLED_SECONDS) -> None:
         """Returns when all of it is with the kernel. Raises Lost, TimeoutError."""
+        self._turn += len(data) + WRITE_COSTS
+        if self._turn > TURN_BYTES:
+            # Where both sides are fast nothing ever has to wait; other connections would.
+            self._turn = 0
+            await asyncio.sleep(0)
         rest = memoryview(data)
         while rest:
             if self.lost:
@@ -223,21 +232,20 @@ class Wire:
         _wake(self._readers)
         _wake(self._writers)
 
-    async def close(self, *, reading: bool) -> None:
-        """Tells the other side that this is all. `reading`: it may be sending still, and is heard
-        out for a moment: a kernel that closes a socket with bytes unread resets it, and the other
-        side would lose what was sent last. Never raises, never leaves the connection open."""
+    async def close(self) -> None:
+        """Tells the other side that this is all, and hears it out for a moment: a kernel that
+        closes a socket with bytes unread resets it, and the other side would lose what was sent
+        last. Never raises, never leaves the connection open."""
         if self.lost:
             return
         try:
-            if isinstance(self._sock, ssl.SSLSocket):
-                with contextlib.suppress(OSError, ValueError):
-                    self._sock.unwrap()  # says it; the other side's goodbye is not waited for
-            if reading:
-                with contextlib.suppress(OSError, Lost, TimeoutError):
-                    self._sock.shutdown(socket.SHUT_WR)
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        await self._hear_out()
+            with contextlib.suppress(OSError, ValueError, Lost, TimeoutError):
+                if isinstance(self._sock, ssl.SSLSocket):
+                    with contextlib.suppress(OSError, ValueError):
+                        self._sock.unwrap()  # says it; the other's goodbye is not waited for
+                self._sock.shutdown(socket.SHUT_WR)
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self._hear_out()
         finally:
             if not self.lost:
                 self._end()

@@ -9,6 +9,7 @@ few. Their width is bounded too, so it is known how much has to be held back of 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
@@ -21,7 +22,7 @@ _parser: Any = import_module("re._parser")
 
 MOST_PATTERNS: Final = 64
 MOST_WIDTH: Final = 1024
-_MOST_TEXT: Final = 500
+_MOST_TEXT: Final = 512
 # Ways to match from one place: variable repeats multiply.
 _MOST_WAYS: Final = 512
 _PLAIN: Final = frozenset(
@@ -56,13 +57,15 @@ def check_pattern(text: str) -> re.Pattern[bytes]:
     if len(text) > _MOST_TEXT:
         raise InvalidInputError(f"a pattern has at most {_MOST_TEXT} characters")
     try:
-        parsed = _parser.parse(text.encode("ascii"))
-        compiled = re.compile(text.encode("ascii"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parsed = _parser.parse(text.encode("ascii"))
+            compiled = re.compile(text.encode("ascii"))
     except UnicodeEncodeError:
         raise InvalidInputError(
             "a pattern is matched with bytes: write what is not ASCII as \\xNN"
         ) from None
-    except (re.error, OverflowError, RecursionError) as error:
+    except (re.error, OverflowError, RecursionError, Warning) as error:
         raise InvalidInputError(f"{text!r} is not a regular expression: {error}") from None
     low, high = parsed.getwidth()
     if low == 0:

@@ -53,11 +53,11 @@ _WIDEST: Final = _ALPHABETS[-1]
 
 def check_value(value: str | bytes) -> bytes:
     """The value as it is kept. Raises InvalidInputError, whose words hold nothing of it."""
-    data = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     if len(data) < MIN_VALUE_BYTES:
         raise InvalidInputError(
             f"a secret has at least {MIN_VALUE_BYTES} characters; this one has {len(data)}",
-            hint="a shorter one would be found by chance in text that has nothing to do with it",
+            hint="with fewer it would be found by chance in text that has nothing to do with it",
         )
     if len(data) > MAX_VALUE_BYTES:
         raise InvalidInputError(f"a secret has at most {MAX_VALUE_BYTES} characters")

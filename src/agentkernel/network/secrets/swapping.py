@@ -16,8 +16,10 @@ import base64
 import binascii
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, quote_plus
 
@@ -93,15 +95,21 @@ class Swapper:
     ) -> tuple[Headers, list[SecretBinding]]:
         """The headers to send, and which bindings were swapped in them. Raises Blocked."""
         headers = list(headers)
-        swapped = headers
+        parts = [part for header in headers for part in header]
         # NUL can't be in a header, so nothing is found that goes from one to the next.
-        if self.finder.find(b"\0".join(part for header in headers for part in header)):
-            for name, _ in headers:
+        found = self.finder.find(b"\0".join(parts))
+        ends = list(accumulate(len(part) + 1 for part in parts))
+        touched = {bisect_right(ends, match.start) for match in found}
+        swapped = headers.copy()
+        for part in sorted(touched):
+            name, value = headers[part // 2]
+            if part % 2 == 0:
                 self.check(name)
-            swapped = [(name, self._header(name, value)) for name, value in headers]
-        for header in headers:
-            for part in header:
-                self.check_patterns(part)
+            else:
+                swapped[part // 2] = (name, self._header(name, value))
+        if self.patterns:
+            for text in parts:
+                self.check_patterns(text)
         return swapped, list(self.used)
 
     def target(self, target: bytes) -> bytes:
