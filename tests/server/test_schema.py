@@ -63,6 +63,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "streamEvents": {"follow": "false"},
     "streamSandboxLogs": {"follow": "false"},
     "streamJobOutput": {"follow": "false"},
+    "streamNetworkLog": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
 
@@ -177,7 +178,7 @@ def test_calls_of_the_description(
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
-    known = {"id": id, "job": job, "token": token, "name": "KNOWN"}
+    known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": 8000}
 
     @settings(
         max_examples=EXAMPLES,
