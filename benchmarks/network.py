@@ -127,7 +127,7 @@ def main() -> int:
         print(f"note: the load of this machine is {about['load']}; figures will be noisy")
     quick = options.quick
     with tempfile.TemporaryDirectory(prefix="ak-net-") as place:
-        bench = Bench(Path(place), 2 if quick else 7)
+        bench = Bench(Path(place), 2 if quick else 5)
         try:
             figures = _measure(bench, quick)
         finally:

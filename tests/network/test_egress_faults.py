@@ -213,6 +213,54 @@ def test_without_both_there_is_no_network_until_one_comes(
     assert denied["it"]["got"] == ""
 
 
+def test_no_guest_can_take_the_listeners_place(own: WorldDaemon, victim: Box, world: World) -> None:
+    """While neither the daemon nor the gateway lives nobody listens where connections are led to;
+    who could listen there would be asked for every name. Port 1 is not a guest's to have."""
+    from .world.guest import script, values
+
+    source = """
+seats = 0
+while not os.path.exists('/tmp/leave'):
+    for kind, address in ((k, a) for k in (socket.SOCK_STREAM, socket.SOCK_DGRAM)
+                          for a in ('127.0.0.1', '0.0.0.0', '10.0.2.15')):
+        with socket.socket(socket.AF_INET, kind) as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                s.bind((address, 1))
+                seats += 1
+            except OSError: pass
+    open('/tmp/part', 'w').write(str(seats))
+    os.rename('/tmp/part', '/tmp/seats')
+with socket.create_server(('127.0.0.1', 80)): open('/tmp/control', 'w').write('80')
+"""
+    quick = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+    assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>", "control"
+    status, job = own.request(
+        "POST",
+        f"/v1/sandboxes/{victim.id}/jobs",
+        {"argv": [victim.python, "-I", "-c", script(source)], "stdin": True},
+    )
+    assert status == 201, job
+    frames = own.stream(f"/v1/jobs/{job['id']}/attach")
+    frames.event("started")
+    frames.send(values({}).encode())
+    frames.control(eof=True)
+    victim.shell("while ! [ -e /tmp/seats ]; do sleep 0.02; done")
+    gateway = _gateway(own)
+    own.kill()
+    frames.vanish()
+    os.kill(gateway, signal.SIGKILL)
+    eventually(lambda: not alive(gateway))
+    own.start()
+    assert victim.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+    said = victim.shell(
+        "touch /tmp/leave; while ! [ -e /tmp/control ]; do sleep 0.02; done; "
+        "cat /tmp/seats; echo; cat /tmp/control"
+    )["stdout"]
+    assert said.split() == ["0", "80"], "control: another low port it may have"
+
+
 def test_many_connections_are_bounded_and_leave_nothing(
     own: WorldDaemon, victim: Box, world: World
 ) -> None:
@@ -321,6 +369,45 @@ answer(slow=len(slow))
     hold.end()
     eventually(lambda: descriptors(gateway) <= before + 2, 30)
     assert victim.network()["traffic"]["flows"] == 0
+
+
+def test_what_a_removed_sandbox_had_open_is_closed(own: WorldDaemon, world: World) -> None:
+    """Jobs and connections of a sandbox that goes, go; nothing of it stays in the gateway."""
+    from .world.guest import script, values
+
+    rules = [{"host": "good.test", "ports": [world.recorder.port, world.tls.port]}]
+    stays = own.box(network={"presets": [], "rules": rules})
+    goes = own.box(network={"presets": [], "rules": rules})
+    try:
+        quick = "{'it': lambda: talk('good.test', V['port'], '<x>', until='<x>')}"
+        assert stays.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+        gateway = _gateway(own)
+        before, visits = _settled(gateway), world.recorder.mark()
+        source = """
+held = [connect('good.test', V['port']) for _ in range(20)]
+for s in held: s.sendall(b'<held>')
+time.sleep(60)
+"""
+        status, job = own.request(
+            "POST",
+            f"/v1/sandboxes/{goes.id}/jobs",
+            {"argv": [goes.python, "-I", "-c", script(source)], "stdin": True},
+        )
+        assert status == 201, job
+        frames = own.stream(f"/v1/jobs/{job['id']}/attach")
+        frames.event("started")
+        frames.send(values({"port": world.recorder.port}).encode())
+        frames.control(eof=True)
+        eventually(lambda: len([visit for visit in visits() if visit.received]) == 20)
+        assert descriptors(gateway) >= before + 40
+        frames.vanish()
+        goes.remove()
+        eventually(lambda: not [visit for visit in visits() if visit.open])
+        eventually(lambda: descriptors(gateway) <= before)
+        assert stays.try_all(quick, port=world.recorder.port)["it"]["got"] == "<x>"
+    finally:
+        goes.remove()
+        stays.remove()
 
 
 def test_half_closed_connections_carry_on(victim: Box, world: World) -> None:

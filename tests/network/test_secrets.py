@@ -13,9 +13,9 @@ import pytest
 
 from .world.boxes import Box, WorldDaemon, eventually
 from .world.everything import World
-from .world.processes import gateway_pid, memory, pids_of, read_only_mounts
+from .world.processes import gateway_pid, memory, pids_of, read_only_mounts, resident
 from .world.scanning import Scanner
-from .world.web import REFLECTIONS
+from .world.web import REFLECTIONS, Answer, Request
 
 NAME = "WORLD_KEY"
 BEARER = "'Authorization: Bearer ' + os.environ['WORLD_KEY'] + '\\r\\n'"
@@ -137,6 +137,47 @@ answer(key=key, said=said.decode('latin-1'))""",
     assert scanner.find(whole) == []
     if how in ("raw", "chunks", "bytewise", "error"):
         assert found["key"].encode() in whole, "as a placeholder it came back"
+
+
+def test_answers_that_can_not_be_searched(
+    daemon: WorldDaemon, keyed: Box, world: World, scanner: Scanner
+) -> None:
+    """Compressed in other ways: refused. Compressed to nothing: passed on as it is read, in bounded
+    memory, and searched to the end."""
+    size = 96 << 20
+    bomb = gzip.compress(bytes(size), 9)
+
+    def answer(request: Request) -> Answer:
+        if request.path == "/packed/bomb":
+            tail = gzip.compress(request.headers["authorization"].encode())
+            return Answer(body=bomb + tail, headers={"content-encoding": "gzip"})
+        return Answer(body=b"cannot be read", headers={"content-encoding": "br"})
+
+    world.tls.handlers["/packed/"] = answer
+    _ask(keyed, world, "{'it': lambda: ask('/first', bearer)}")
+    gateway = gateway_pid(daemon.state_dir)
+    assert gateway is not None
+    before = resident(gateway)
+    found = keyed.probe(
+        ASK
+        + """
+with secure(connect('secret.test', V['tls']), 'secret.test') as s:
+    s.sendall(ported(get('secret.test', '/packed/bomb', headers=bearer), V['tls']))
+    size, tail = 0, b''
+    while True:
+        try: data = s.recv(1 << 20)
+        except OSError: break
+        if not data: break
+        size, tail = size + len(data), (tail + data)[-4096:]
+answer(size=size, tail=tail.decode('latin-1'), other=ask('/packed/other', bearer)['got'])""",
+        tls=world.tls.port,
+        limit=30,
+    )
+    assert scanner.find(found["tail"].encode("latin-1")) == []
+    assert resident(gateway) - before < 64 << 20
+    assert "cannot be read" not in found["other"]
+    assert found["other"].startswith("HTTP/1.1 502"), found["other"][:300]
+    assert found["size"] < size + (64 << 20)
 
 
 def _dechunked(answer: bytes) -> Iterator[bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import msgspec
 
 from agentkernel.backends.base import Sandbox
 from agentkernel.config.finding import user_file
-from agentkernel.errors import InvalidInputError
+from agentkernel.errors import InvalidInputError, StateError
 from agentkernel.guest.files import GuestFiles
 from agentkernel.network.guest_files.page import network_page
 from agentkernel.network.guest_files.setup import network_setup
@@ -28,6 +30,7 @@ from agentkernel.network.registries.machine import MachineReader, distribution_o
 from agentkernel.network.registries.model import Credential, Machine
 from agentkernel.network.secrets.placeholders import make_placeholder
 from agentkernel.network.secrets.swapping import split_target
+from agentkernel.network.starting import package_environment
 
 MACHINE = "machine/"
 """Before the reference of a credential that this machine's own package clients use."""
@@ -120,7 +123,7 @@ class NetworkMaking:
         try:
             return self._state_dir.joinpath(*_AUTHORITY).read_text(encoding="ascii")
         except (FileNotFoundError, ValueError):
-            return await asyncio.to_thread(_made_authority, self._state_dir)
+            return await _made_authority(self._state_dir)
 
 
 def has_any(setting: NetworkSetting) -> bool:
@@ -154,11 +157,22 @@ def _reaching(
     return msgspec.structs.replace(setting, phases=phases)
 
 
-def _made_authority(state_dir: Path) -> str:
-    # Loads the library for certificates, which a daemon whose authority is there does without.
-    from agentkernel.network.intercept.authority import authority_pem
-
-    return authority_pem(str(state_dir))
+async def _made_authority(state_dir: Path) -> str:
+    """By a process of its own, once: the library for certificates would take a third of the
+    daemon's memory for ever."""
+    maker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "agentkernel.network.intercept.authority", str(state_dir)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        env=package_environment(),
+    )
+    made, words = await maker.communicate()
+    if maker.returncode:
+        last = words.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise StateError(f"the authority for intercepted hosts can't be made: {last}")
+    return made.decode("ascii")
 
 
 def _binding(credential: Credential) -> SecretBinding | None:

@@ -80,7 +80,7 @@ def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             cwd="/",
-            env=_environment(),
+            env=package_environment(),
             start_new_session=True,
         )
     except OSError as exc:
@@ -89,7 +89,7 @@ def _spawn(state_dir: Path) -> subprocess.Popen[bytes]:
         os.close(log)
 
 
-def _environment() -> dict[str, str]:
+def package_environment() -> dict[str, str]:
     """Ours: it names the host's upstream proxy. The package is found where we found it."""
     environment = dict(os.environ)
     home = str(Path(__file__).resolve().parents[2])

@@ -59,7 +59,14 @@ class HostDialler:
                 self._vetted(flow, [parse_address(flow.host)])
             return await self._through(flow, proxy)
         found = await self._resolve(flow, operator)
-        return await self._connect(flow, self._vetted(flow, found))
+        sock, address = await self._connect(flow, self._vetted(flow, found))
+        try:
+            # Again: the policy may have changed meanwhile. From here on a change finds it.
+            flow.extra["vetted"] = self._vetted(flow, [parse_address(address)])[0]
+        except Refused:
+            sock.close()
+            raise
+        return sock, address
 
     async def _dial_written(self, flow: Flow, written: str) -> tuple[socket.socket, str]:
         """An address that the operator wrote is taken as it is."""

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from agentkernel.errors import StateCorruptError, StateError
+from agentkernel.errors import AgentKernelError, StateCorruptError, StateError
 
 DIRECTORY = ("network", "authority")
 KEY_NAME = "key.pem"
@@ -191,3 +192,10 @@ def _self_signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(authority_pem(sys.argv[1]))
+    except AgentKernelError as error:
+        sys.exit(error.message)

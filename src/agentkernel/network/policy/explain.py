@@ -20,7 +20,7 @@ from agentkernel.network.policy.model import NetworkSetting, Operator, Policy
 from agentkernel.network.policy.names import parse_address
 
 
-class LookedAt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LookedAt(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for this host. `port`: it is for this port, too; if not, it was passed over."""
 
     number: int
@@ -31,7 +31,7 @@ class LookedAt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decided: bool = False
 
 
-class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """`outcome` is of the request if a method is given, else of the connection. `rules`: all for
     this host, in their order, the sandbox's before the floor's. `tls`: whether it is looked into,
     and why. `secrets`: variables whose secret is bound there. `address`: of the one that was
