@@ -159,6 +159,89 @@ def test_seccomp_of_a_container(tmp_path: Path) -> None:
     assert "seccomp=unconfined" in error["hint"]
 
 
+# A kernel without nf_tables, to a launcher: sockets of netfilter are not there. As root of a user
+# namespace, so that the filter needs no no_new_privs.
+_NO_NETFILTER = """
+import ctypes, os, struct, sys
+SOCKET = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+code = b"".join(struct.pack("HBBI", *words) for words in (
+    (0x20, 0, 0, 0), (0x15, 0, 5, SOCKET),
+    (0x20, 0, 0, 16), (0x15, 0, 3, 16),
+    (0x20, 0, 0, 32), (0x15, 0, 1, 12),
+    (0x06, 0, 0, 0x50000 | 93), (0x06, 0, 0, 0x7FFF0000),
+))
+buffer = ctypes.create_string_buffer(code)
+program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0, ctypes.get_errno()
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def without_netfilter() -> list[str]:
+    return [*in_namespace("true"), sys.executable, "-c", _NO_NETFILTER]
+
+
+@pytest.mark.parametrize(
+    "asked", [("--network", "registries"), ("--allow", "example.org")], ids=["network", "allow"]
+)
+def test_a_network_that_was_asked_for(tmp_path: Path, asked: tuple[str, ...]) -> None:
+    """Refused, with what is missing: never open, never quietly without."""
+    error = refusal(without_netfilter(), tmp_path, *asked)
+    assert error["code"] == "network_unavailable"
+    assert "nf_tables" in error["message"]
+    assert "modprobe" in error["hint"] and "--network none" in error["hint"]
+
+
+_CREATE_AND_SHOW = """
+import json, subprocess, sys
+def agentkernel(*words):
+    return subprocess.run([sys.executable, "-m", "agentkernel", *words], timeout=40,
+                          capture_output=True, text=True).stdout
+said = [json.loads(agentkernel(*words, "--json")) for words in (
+    ("sandbox", "create", "plain"), ("sandbox", "info", "plain"), ("network", "show", "plain"),
+    ("network", "allow", "plain", "example.org"), ("network", "show", "plain"), ("info",),
+)]
+agentkernel("sandbox", "remove", "plain")
+agentkernel("daemon", "stop")
+print(json.dumps(said))
+"""
+
+
+def test_the_network_of_a_profile(tmp_path: Path) -> None:
+    """Nobody asked for it: the sandbox is made without, and says so wherever it is looked at. One
+    that is asked for later is refused, and leaves it as it was."""
+    done = subprocess.run(
+        [*without_netfilter(), sys.executable, "-c", _CREATE_AND_SHOW],
+        capture_output=True, timeout=55, check=False, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    made, seen, shown, refused, still, info = json.loads(done.stdout)
+    [notice] = [text for text in seen["notices"] if "network" in text]
+    assert made["name"] == "plain" and made["state"] == "running"
+    assert notice.startswith("the network of its profile is not available: ")
+    assert "nf_tables" in notice
+    [line] = [line for line in seen["effective"] if line["what"] == "network"]
+    assert line["value"] == "none: loopback only"
+    assert (shown["gateway"], shown["phases"]) == ("none", {})
+    assert refused["error"]["code"] == "network_unavailable"
+    assert still == shown
+    [line] = [line for line in info["effective"] if line["what"] == "network"]
+    assert line["enforced_by"].startswith("not available: ")
+
+
+def test_doctor_tells_of_a_missing_network(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*without_netfilter(), *COMMAND, "doctor", "--json"],
+        capture_output=True, timeout=55, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    found = {entry["what"]: entry for entry in json.loads(done.stdout)["findings"]}
+    assert found["native backend"]["state"] == "ok"
+    assert (done.returncode, found["network"]["state"]) == (0, "warn"), "fit without a network"
+    assert "nf_tables" in found["network"]["detail"] and "modprobe" in found["network"]["hint"]
+
+
 def test_id_ranges_can_not_be_kept(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root hands out id ranges")

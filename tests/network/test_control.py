@@ -139,6 +139,7 @@ def test_rules_in_full_are_put_in_one_form(daemon: WorldDaemon) -> None:
     [
         ("10.1.2.3", {"host": "10.1.2.3"}),
         ("localhost:5432", {"host": "localhost", "ports": [5432]}),
+        ("host.agentkernel.internal:80", {"host": "host.agentkernel.internal", "ports": [80]}),
         ("127.0.0.1:80", {"host": "127.0.0.1", "ports": [80]}),
         ("169.254.169.254", {"host": "169.254.169.254"}),
         ("[fd00::1]:443", {"host": "fd00::/8", "ports": [443]}),
@@ -229,7 +230,7 @@ def test_the_log_is_followed(mine: Box, world: World) -> None:
             line = answer.readline()
             assert line, "it ended"
             if line.startswith(b"data: "):
-                event = json.loads(line[6:])
+                event: dict[str, Any] = json.loads(line[6:])
                 seen.append(event)
                 if all(event["body"].get(key) == value for key, value in wanted.items()):
                     return event
@@ -272,6 +273,23 @@ def test_an_open_connection_is_closed_at_the_switch(mine: Box, world: World) -> 
     finally:
         mine.change("POST", "/phase", phase="setup")
     assert _said(mine, world)
+
+
+def test_this_machine_by_its_name(daemon: WorldDaemon, world: World) -> None:
+    """Only by a rule that names it with a port: every name and every address is not that."""
+    name = "host.agentkernel.internal"
+    wide = [{"host": host, "ports": [world.recorder.port]} for host in ("*", "*.internal")]
+    box = daemon.box(network={"presets": ["public"], "rules": wide})
+    try:
+        assert not _said(box, world, name)
+        assert "loopback" in box.event("network.deny", host=name, via="tcp")["reason"]
+        box.change("POST", "/rules", target=f"{name}:{world.plain.port}")
+        assert not _said(box, world, name), "another port"
+        box.change("POST", "/rules", target=f"{name}:{world.recorder.port}")
+        assert _said(box, world, name)
+        assert box.event("network.allow", host=name, via="tcp")["address"] == "127.0.0.1"
+    finally:
+        box.remove()
 
 
 @pytest.mark.parametrize("network", [{"presets": ["none"]}, {"presets": []}], ids=["none", "empty"])

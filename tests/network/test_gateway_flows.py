@@ -267,6 +267,66 @@ async def test_a_rule_on_methods_closes_flows_that_are_not_seen(tmp_path: Path) 
         assert await ended(reader) is None
 
 
+async def test_a_range_denied_later_closes_what_meant_an_address_of_it(tmp_path: Path) -> None:
+    """The name is allowed as before; what it was resolved to is not."""
+    async with Server().listening() as server:
+        allow = Rule(host="localhost", ports=(server.port,), private=True)
+        async with lab(tmp_path, allow) as it:
+            reader, writer = await it.dial("localhost", server.port)
+            writer.write(b"\x00one")
+            assert await reader.readexactly(4) == b"\x00one"
+            await it.update(setting(Rule(action="deny", host="192.0.2.0/24"), allow))
+            writer.write(b"two")
+            assert await reader.readexactly(3) == b"two"
+            await it.update(setting(Rule(action="deny", host="127.0.0.0/8"), allow))
+            assert await ended(reader) is None
+            assert "127.0.0.0/8" in it.told("network.deny")[-1].reason
+
+
+async def test_a_name_denied_later_closes_tls_that_named_it_at_an_address(tmp_path: Path) -> None:
+    async with Server().listening() as server:
+        address = Rule(host="127.0.0.1", ports=(server.port,), private=True)
+        async with lab(tmp_path, address, Rule(host=GOOD)) as it:
+            readers = {}
+            for name in (GOOD, None):
+                hello = hello_bytes(name)
+                readers[name], writer = await it.dial("198.18.0.1", 3128)
+                writer.write(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n\r\n".encode())
+                await readers[name].readuntil(b"\r\n\r\n")
+                writer.write(hello)
+                assert await readers[name].readexactly(len(hello)) == hello
+            await it.update(setting(address))
+            assert await ended(readers[GOOD]) is None
+            assert len(it.sandbox.connections) == 1, "the other one named nobody"
+            writer.close()
+
+
+async def test_a_request_that_is_allowed_no_more_is_cut_off(tmp_path: Path) -> None:
+    """A long answer, a stream of events, a WebSocket: it may run for hours."""
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\none")
+        await reader.read()
+
+    paths = Rule(host=GOOD, paths=("/a", "/b"))
+    async with (
+        Server(drip).listening() as server,
+        lab(tmp_path, paths, hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        readers = {}
+        for path in ("/a", "/b"):
+            readers[path], writer = await it.dial(GOOD, server.port)
+            head = f"GET {path} HTTP/1.1\r\nHost: {GOOD}:{server.port}\r\n\r\n"
+            writer.write(head.encode())
+            assert (await readers[path].readuntil(b"one")).startswith(b"HTTP/1.1 200")
+        await it.update(setting(Rule(host=GOOD, paths=("/b",))))
+        assert await ended(readers["/a"]) is None
+        assert len(it.sandbox.connections) == 1
+        assert "/a" in it.told("network.deny")[-1].reason
+        writer.close()
+
+
 async def test_caps_on_connections_and_bytes(tmp_path: Path) -> None:
     caps = Caps(connections=2, upload_bytes=1000)
     async with (
@@ -405,6 +465,31 @@ async def test_half_closed_connections_go_on_the_other_way(tmp_path: Path) -> No
         await writer.drain()
         writer.write_eof()
         assert await ended(reader) == b"3000000"
+
+
+async def test_urgent_data_keeps_nobody_busy(tmp_path: Path) -> None:
+    """One such byte, of a guest or of a server, and splice(2) takes nothing any more."""
+
+    def send_urgent(writer: asyncio.StreamWriter) -> None:
+        fd = os.dup(writer.get_extra_info("socket").fileno())
+        with socket.socket(fileno=fd) as sock:
+            sock.send(b"!", socket.MSG_OOB)
+
+    async def urgent_too(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        send_urgent(writer)
+        writer.write(await reader.read())
+
+    async with (
+        Server(urgent_too).listening() as server,
+        lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
+    ):
+        reader, writer = await it.dial(GOOD, server.port)
+        writer.write(b"\x00one")
+        await until(lambda: it.told("network.allow"))
+        send_urgent(writer)
+        writer.write(b"two")
+        writer.write_eof()
+        assert await ended(reader) == b"\x00onetwo"
 
 
 async def test_connections_never_get_each_others_bytes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from agentkernel.errors import HostError
-from agentkernel.network.gateway import messages
+from agentkernel.network.gateway import messages, process
 from agentkernel.network.gateway.messages import (
     Events,
     NetworkEvent,
@@ -174,6 +174,26 @@ async def test_it_outlives_a_daemon_while_a_sandbox_lives(tmp_path: Path, socket
             await again.closed
         await third.call(Unregister, id=ID)
         third.close()
+
+
+async def test_it_leaves_when_a_daemon_has_no_use_for_it(
+    tmp_path: Path, sockets: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, so that it can be impatient: not while it serves a sandbox, then soon."""
+    monkeypatch.setattr(process, "UNUSED_SECONDS", 0.2)
+    serving = asyncio.create_task(process.serve(str(tmp_path)))
+    await until((tmp_path / "gateway.sock").exists)
+    link = await GatewayLink.connect(tmp_path, lambda events: None)
+    await link.greet(Operator())
+    names = str(tmp_path / "names")
+    await link.call(Register, *sockets.descriptors, id=ID, setting=setting(), names=names)
+    done, _ = await asyncio.wait({serving}, timeout=0.6)
+    assert not done and not link.closed.done()
+    await link.call(Unregister, id=ID)
+    async with asyncio.timeout(10):
+        await serving
+        await link.closed
+    assert not (tmp_path / "gateway.sock").exists()
 
 
 async def test_it_leaves_when_it_is_told_to(tmp_path: Path, sockets: Sockets) -> None:

@@ -173,12 +173,12 @@ def test_calls_of_the_description(
     name: str, mode: GenerationMode, daemon: Daemon, session: Session
 ) -> None:
     operation = OPERATIONS[name]
-    id = daemon.create(ephemeral=True)
+    id = daemon.create(ephemeral=True, ports=["preview:8000"])
     daemon.exec(id, "echo text > /file; mkdir /directory")
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
-    known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": 8000}
+    known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
 
     @settings(
         max_examples=EXAMPLES,

@@ -106,7 +106,10 @@ def judged(
 
     given = vars(options)
     flags: dict[str, Any] = {
-        key: given[dest] for key, dest in _OPTIONS.items() if given.get(dest) is not None
+        # Lists as files have them.
+        key: tuple(value) if isinstance(value, list) else value
+        for key, dest in _OPTIONS.items()
+        if (value := given.get(dest)) is not None
     }
     env, labels = dict(given.get("env") or ()), dict(given.get("label") or ())
     trusted = False

@@ -130,7 +130,9 @@ def check_network(connection: HTTPConnection, request: NetworkRequest | None) ->
 
 def check_rule(connection: HTTPConnection, change: RuleChange) -> None:
     if change.action == "allow":
-        rules = [] if change.rule is None else [change.rule]
+        # What is stored has the change's action, whatever the rule itself says.
+        rule = change.rule
+        rules = [] if rule is None else [msgspec.structs.replace(rule, action="allow")]
         allow = [] if change.target is None else [change.target]
         check_network(connection, NetworkRequest(rules=rules, allow=allow))
 

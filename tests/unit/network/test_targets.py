@@ -46,6 +46,10 @@ def target(text: str, **words: Any) -> Rule:
         ("192.168.0.0/16:443", {"host": "192.168.0.0/16", "ports": (443,), "private": True}),
         ("127.0.0.1:8080", {"host": "127.0.0.1", "ports": (8080,), "private": True}),
         ("localhost:8080", {"host": "localhost", "ports": (8080,), "private": True}),
+        (
+            "host.agentkernel.internal:80",
+            {"host": "host.agentkernel.internal", "ports": (80,), "private": True},
+        ),
         ("[::1]:8080", {"host": "::1", "ports": (8080,), "private": True}),
         ("10.9.9.9:80", {"host": "10.9.9.9", "ports": (80,), "private": True}),
         ("169.254.169.254:80", {"host": "169.254.169.254", "ports": (80,), "private": True}),
@@ -72,6 +76,7 @@ def test_targets(text: str, expected: dict[str, Any]) -> None:
         ("[::1]x", "bracket"), ("[::1]:", "bracket"), ("10.0.0.0/33", "not an address"),
         ("localhost", "by a port only"), ("localhost:*", "by a port only"), ("::1", "by a port"),
         ("a.localhost", "by a port only"), ("127.0.0.1", "by a port only"),
+        ("host.agentkernel.internal", "by a port only"),
         ("127.0.0.0/8:*", "by a port only"), ("10.9.9.9", "by a port only"),
         ("private:mirror.corp", "needs a port"), ("private:*.corp:*", "needs a port"),
         ("169.254.0.0/16", "only single addresses"), ("0.0.0.0", "nothing can be reached"),

@@ -77,6 +77,9 @@ class LocalSandbox:
         # Made with the sandbox, and not taken yet.
         self._network = network
         self._has_rules = blueprint.network is not None
+        # To read by what its rules have counted: that of the sockets which were given away, while
+        # it is open, or else our own.
+        self._given_away: socket.socket | None = None
         self._rules: socket.socket | None = None
         self._rules_lock = asyncio.Lock()
         self._has_ended = False
@@ -125,18 +128,21 @@ class LocalSandbox:
             except LaunchFailure as failure:
                 raise self._explain(failure) from None
             self._has_rules = True
+        self._given_away = sockets.rules
         return sockets
 
     async def network_refusals(self) -> dict[str, int]:
         if not self._has_rules or self._has_ended:
             return {}
         async with self._rules_lock:
+            if self._given_away is not None and self._given_away.fileno() >= 0:
+                return count_refusals(self._given_away, self.pid)
             if self._rules is None:
                 try:
                     self._rules = await open_rules(str(agentd_path()), self.pid)
                 except LaunchFailure as failure:
                     raise self._explain(failure) from None
-            return await count_refusals(self._rules, self.pid)
+            return count_refusals(self._rules, self.pid)
 
     def _explain(self, failure: LaunchFailure) -> AgentKernelError:
         return explain(failure, as_root=self.maps.mode == "range", upper=None)

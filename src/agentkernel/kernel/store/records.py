@@ -7,6 +7,7 @@ no strings) is refused, not bent; only tuples become lists.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
@@ -235,6 +236,9 @@ JOB_CHANGES = frozenset(JobChanges.__annotations__)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+# What is large and seldom changes: a thousand commands in a sandbox hold one of it. Nobody writes
+# into what a record holds.
+_READ = dict.fromkeys(("blueprint", "network"), lru_cache(maxsize=512)(_decode))
 
 
 def to_row(record: R, only: Container[str] | None = None) -> tuple[R, dict[str, Any]]:
@@ -267,7 +271,7 @@ def from_row(kind: type[S], row: Sequence[Any]) -> S:
     try:
         for name in _JSON[kind]:
             if values[name] is not None:
-                values[name] = _decode(values[name])
+                values[name] = _READ.get(name, _decode)(values[name])
     except msgspec.DecodeError as exc:
         raise StateCorruptError(f"a row of the state can't be read: {exc}") from None
     if kind is SandboxRecord:

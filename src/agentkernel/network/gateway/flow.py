@@ -50,7 +50,12 @@ class Refused(Exception):
 
 @dataclass
 class Flow:
-    """`host`: the canonical name the guest asked for, or an address in canonical form."""
+    """`host`: the canonical name the guest asked for, or an address in canonical form.
+
+    `extra`, for whoever judges it again: "address" as events have it, "vetted" the address that was
+    judged and dialled, "spliced", "unseen" (TLS that hides whom it is for), "named" (by TLS, at an
+    address), "request" (method and path of the one that is being answered).
+    """
 
     subject: Subject
     client: socket.socket

@@ -180,6 +180,9 @@ class Router:
             raise Denied("it did not become clear what the client speaks")
         if verdict.outcome == "inspect":
             raise Denied(f"the rules for {flow.host} ask for methods or paths, and this is no HTTP")
+        if kind == "server" and self._needs_interception(flow):
+            # Since it was dialled; the client has said nothing yet.
+            raise Denied(f"what is sent to {flow.host} has to be seen now")
 
     async def _serve_http(self, connection: Connection, flow: Flow) -> None:
         """Told or passed on, request by request; never spliced, or a second request on the same
@@ -254,6 +257,7 @@ class Router:
             raise Denied(f"the TLS hello names {name}: {verdict.words}")
         if self._sandbox.needs_interception(verdict, name, flow.port):
             raise Denied(f"{name} has to be asked for by its name, not by an address")
+        flow.extra["named"] = name
 
     # --- unseen bytes ---
 

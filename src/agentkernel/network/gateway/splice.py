@@ -22,6 +22,8 @@ IDLE_SECONDS = 3600.0
 HALF_CLOSED_SECONDS = 300.0
 _LOOK_SECONDS = 60.0
 _PIPE_BYTES = 1 << 20
+_COPIED_BYTES = 4096
+"""As much as every pipe takes at once."""
 _SPARE_PIPES = 32
 _FLAGS = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 
@@ -88,7 +90,7 @@ class _Pump:
     def _read(self) -> None:
         try:
             pipe = self._pipe = _borrow()
-            pipe.held = os.splice(self._from, pipe.into, _PIPE_BYTES, flags=_FLAGS)
+            pipe.held = self._take(pipe)
         except BlockingIOError:
             self._release()
             return
@@ -107,6 +109,16 @@ class _Pump:
             self._relay.finish(exc)
             return
         self._write()
+
+    def _take(self, pipe: _Pipe) -> int:
+        """How many bytes are in the pipe now, 0 at the end. Raises BlockingIOError, OSError."""
+        try:
+            return os.splice(self._from, pipe.into, _PIPE_BYTES, flags=_FLAGS)
+        except BlockingIOError:
+            # splice(2) stops at urgent data, for ever, while the socket can be read: whoever sends
+            # one such byte would keep us turning. Reading goes past it.
+            data = os.read(self._from, _COPIED_BYTES)
+            return os.write(pipe.into, data) if data else 0
 
     def _write(self) -> None:
         pipe = self._pipe

@@ -14,7 +14,12 @@ from agentkernel.network.gateway.flow import CapReached, Flow
 from agentkernel.network.gateway.messages import Counted, NetworkEvent, Via
 from agentkernel.network.gateway.names import Names, NamesFull
 from agentkernel.network.gateway.outbox import Bucket, Outbox
-from agentkernel.network.policy.judging import Verdict, judge_connection
+from agentkernel.network.policy.judging import (
+    Verdict,
+    judge_address,
+    judge_connection,
+    judge_request,
+)
 from agentkernel.network.policy.model import DEFAULT_PORTS, Caps, NetworkSetting, Operator
 
 CLOSING_SECONDS = 2.0
@@ -216,7 +221,7 @@ class Sandbox:
         await self.close(closing)
 
     def _why_not(self, flow: Flow, verdict: Verdict) -> str:
-        """Why a flow that runs may not go on. What is intercepted judges its own requests; a
+        """Why a flow that runs may not go on. What is intercepted judges what comes next itself; a
         connection that is only told its denial may be told."""
         if flow.verdict.outcome == "deny":
             return ""
@@ -229,7 +234,21 @@ class Sandbox:
             return "its requests have to be seen now"
         if flow.extra.get("unseen") and not verdict.splice:
             return "the rule that let it pass unseen is gone"
-        return ""
+        denied = self._denied_now(flow)
+        return f"the policy has changed: {denied.words}" if denied else ""
+
+    def _denied_now(self, flow: Flow) -> Verdict | None:
+        """Of what was judged besides the host: the address it meant, a name that TLS said of an
+        address, the request that is being answered."""
+        policy, floor, port = self._setting.policy, self.operator.floor, flow.port
+        found: list[Verdict | None] = []
+        if address := flow.extra.get("vetted"):
+            found.append(judge_address(policy, floor, flow.host, port, address))
+        if name := flow.extra.get("named"):
+            found.append(self.judge(name, port))
+        if request := flow.extra.get("request"):
+            found.append(judge_request(policy, floor, flow.host, port, *request))
+        return next((verdict for verdict in found if verdict and verdict.outcome == "deny"), None)
 
     async def close(self, connections: Iterable[Connection]) -> None:
         """Ends connections, whatever they are doing."""

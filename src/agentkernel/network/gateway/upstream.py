@@ -19,7 +19,7 @@ from agentkernel.network.gateway.flow import Flow, Refused
 from agentkernel.network.gateway.targets import is_address
 from agentkernel.network.policy.addresses import vet
 from agentkernel.network.policy.judging import judge_address
-from agentkernel.network.policy.model import Operator
+from agentkernel.network.policy.model import THIS_MACHINE, Operator
 from agentkernel.network.policy.names import Address, parse_address
 
 RESOLVE_SECONDS = 8.0
@@ -49,6 +49,8 @@ class HostDialler:
         written = operator.hosts.get(flow.host)
         if written is not None:
             return await self._dial_written(flow, written)
+        if flow.host == THIS_MACHINE:
+            return await self._connect(flow, self._vetted(flow, [parse_address("127.0.0.1")]))
         proxy = upstream_proxy.find(operator.upstream_proxy, flow.host, flow.port)
         if proxy is not None:
             # Whoever needs a proxy often has no resolver: the proxy is told the name and resolves
@@ -57,7 +59,14 @@ class HostDialler:
                 self._vetted(flow, [parse_address(flow.host)])
             return await self._through(flow, proxy)
         found = await self._resolve(flow, operator)
-        return await self._connect(flow, self._vetted(flow, found))
+        sock, address = await self._connect(flow, self._vetted(flow, found))
+        try:
+            # Again: the policy may have changed meanwhile. From here on a change finds it.
+            flow.extra["vetted"] = self._vetted(flow, [parse_address(address)])[0]
+        except Refused:
+            sock.close()
+            raise
+        return sock, address
 
     async def _dial_written(self, flow: Flow, written: str) -> tuple[socket.socket, str]:
         """An address that the operator wrote is taken as it is."""

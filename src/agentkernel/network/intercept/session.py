@@ -53,6 +53,7 @@ class Session:
         """False if it was the connection's last."""
         self._method = self._path = ""
         self._answering = False
+        self._flow.extra.pop("request", None)
         try:
             head = await self._next_head()
             return head is not None and await self._serve(head)
@@ -123,6 +124,7 @@ class Session:
         verdict = judge_request(policy, floor, flow.host, flow.port, method, path)
         if verdict.outcome != "allow":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
+        flow.extra["request"] = method, path  # a policy that allows it no more ends it
         flow.subject.emit(
             "network.allow",
             flow,

@@ -19,6 +19,9 @@ ANY_NAME = "*"
 DEFAULT_PORTS = (80, 443)
 """What `--allow HOST` without a port means."""
 FIRST_PHASE = "default"
+THIS_MACHINE = "host.agentkernel.internal"
+"""What sandboxes call the machine they are on: there, `localhost` is the sandbox itself. A rule
+that names it, with ports, leads to the machine's 127.0.0.1."""
 
 
 class Rule(
