@@ -124,8 +124,12 @@ class Secrets:
         """All that these owners have: what must not leave their sandboxes."""
         async with self._lock:
             values = await self._loaded()
-        heads = tuple(f"{owner}/" for owner in owners)
-        return {each: value.reveal() for each, value in values.items() if each.startswith(heads)}
+        whose = Set(owners)  # their names may have slashes, those of secrets have none
+        return {
+            each: value.reveal()
+            for each, value in values.items()
+            if each.rpartition("/")[0] in whose
+        }
 
     async def _put(self, name: str, value: Hidden, owner: str, *, must_exist: bool) -> SecretInfo:
         reference = reference_of(owner, name)
