@@ -83,11 +83,11 @@ class Sandbox:
     @property
     def secrets(self) -> Mapping[str, bytes]:
         bound = {binding.reference for binding in self._setting.secrets}
-        head = f"{self.owner}/"
         return {
             reference: value
             for reference, value in self._world.values.items()
-            if reference in bound or reference.startswith(head)
+            # Owners' names may have slashes, secrets' have none.
+            if reference in bound or reference.rpartition("/")[0] == self.owner
         }
 
     @property
