@@ -150,6 +150,8 @@ def read_words(text: str) -> None:
     options = argparse.Namespace(**dict.fromkeys(_SPEC_WORDS, text))
     options.disk = options.memory = options.cpus = options.pids = options.nofile = None
     options.best_effort = None
+    options.network, options.secret = cli_values.names(text), [text]
+    options.allow = options.deny = [text]
     spec_fields(options)
 
 

@@ -21,6 +21,8 @@ from .hellos import ECH, message, records, server_name
 
 GOOD = "good.example.org"
 TWIN = "twin.example.org"
+WARNING = bytes.fromhex("15030100020170")
+"""A TLS record that some servers (Go's) take and forget before a hello: an alert, no fatal one."""
 
 
 @pytest.fixture(scope="session")
@@ -48,14 +50,17 @@ async def test_tls_to_an_allowed_name_is_spliced(tmp_path: Path) -> None:
         assert (counted.up, counted.down) == (len(hello), len(hello))
 
 
+@pytest.mark.parametrize("before", [b"", WARNING])
 @pytest.mark.parametrize("named", [TWIN, None, f"{GOOD}.evil.org"])
-async def test_tls_that_names_another_server_is_reset(tmp_path: Path, named: str | None) -> None:
+async def test_tls_that_names_another_server_is_reset(
+    tmp_path: Path, named: str | None, before: bytes
+) -> None:
     async with (
         Server().listening() as server,
         lab(tmp_path, Rule(host=GOOD), hosts={GOOD: "127.0.0.1"}) as it,
     ):
         reader, writer = await it.dial(GOOD, server.port)
-        writer.write(hello_bytes(named))
+        writer.write(before + hello_bytes(named))
         assert await ended(reader) is None
         assert server.visits == []
         (event,) = it.told("network.deny")

@@ -98,12 +98,16 @@ def test_no_changed_byte_makes_another_name_of_a_hello(at: int, value: int) -> N
 KINDS = {
     b"\x16": "tls",
     b"\x80\x2e\x01": "tls",
+    b"\x15\x03\x01\x00\x02\x01\x70": "tls",  # a warning: Go's servers wait for the hello behind it
+    b"\x14": "tls",
     b"GET / HTTP/1.1\r\n": "http",
     b"get /": "http",
     b"\r\n\r\nGET / HTTP/1.1": "http",
     b"FOO / HTTP/1.1\r\n": "http",
     b"PRI * HTTP/2.0\r\n": "http",
     b"GET\t/": "http",
+    b"\x0b\x0cGET\x1f/": "http",
+    b"FOO\xa0/\xa0HTTP/1.1\r\n": "http",
     b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n": "other",
     b"*3\r\n$3\r\nSET\r\n": "other",
     b"HELP me\r\n": "other",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dns.message
 import dns.rrset
@@ -15,7 +18,7 @@ import pytest
 from agentkernel.network.gateway import upstream, upstream_proxy
 from agentkernel.network.gateway.flow import Refused
 from agentkernel.network.gateway.upstream_proxy import Proxy
-from agentkernel.network.policy.model import Rule
+from agentkernel.network.policy.model import Operator, Rule
 from agentkernel.network.policy.names import parse_address
 
 from .gateway_lab import Server, ended, hang_up, lab
@@ -132,6 +135,43 @@ async def test_a_silent_resolver_is_a_fault_in_time(
             writer.write(b"\x00abc")
             assert await ended(reader) is None
             assert it.told("network.fault", host=NAME)
+
+
+async def test_one_sandboxs_lookups_that_hang_leave_others_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lookup that nobody waits for any more still has its thread."""
+    go_on = threading.Event()
+    asked: list[str] = []
+
+    def look_up(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        if host.startswith("slow"):
+            go_on.wait()
+        return [(None, None, None, None, ("192.0.2.1", 0))]
+
+    monkeypatch.setattr(upstream, "RESOLVE_SECONDS", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    dialler = upstream.HostDialler()
+    # As many at once as there are threads, and again when the first have been given up.
+    slow = [asking("one", f"slow{number}.example.org") for number in range(upstream._THREADS)]
+    try:
+        for _ in range(3):
+            found = await asyncio.gather(
+                *(dialler._resolve(flow, Operator()) for flow in slow), return_exceptions=True
+            )
+            assert all(isinstance(each, Refused) for each in found)
+        assert len(asked) == upstream._LOOKUPS_OF_ONE
+        assert await dialler._resolve(asking("two", NAME), Operator())
+        go_on.set()
+        assert await dialler._resolve(asking("one", NAME), Operator()), "they are over"
+    finally:
+        go_on.set()
+        dialler.close()
+
+
+def asking(sandbox: str, host: str) -> Any:
+    return SimpleNamespace(subject=SimpleNamespace(id=sandbox), host=host)
 
 
 async def test_a_closed_port_is_a_fault_with_words(tmp_path: Path) -> None:

@@ -90,6 +90,25 @@ async def test_chunks_both_ways_and_their_trailers() -> None:
         assert sent == b"3\r\nabc\r\n4\r\ndefg\r\n0\r\nX-Mine: 1\r\n\r\n"
 
 
+@pytest.mark.parametrize("name", [b"Host", b"content-length", b"AUTHORIZATION", b"Cookie"])
+async def test_what_belongs_to_the_head_is_not_taken_behind_the_body(name: bytes) -> None:
+    async def wait(heard: Heard, _: asyncio.StreamWriter) -> None:
+        await heard.head()
+        while await heard.read():
+            pass
+
+    async with (
+        Server(wait).listening() as server,
+        guest(Sandbox(), To(server.port)) as client,
+    ):
+        response = await client.ask(
+            b"POST /p HTTP/1.1\r\n" + H + b"Transfer-Encoding: chunked\r\n\r\n"
+            b"3\r\nabc\r\n0\r\n" + name + b": 7\r\n\r\n",
+        )
+        assert response.status == 400
+        assert name not in bytes(server.received[0]).partition(b"\r\n\r\n")[2]
+
+
 async def test_a_body_that_ends_with_the_connection_is_passed_in_chunks() -> None:
     async with (
         Server(says(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")).listening() as server,

@@ -160,6 +160,13 @@ def test_a_browser_gets_a_cookie_for_that_host_alone(site: Site) -> None:
     for origin in ("https://evil.example", "null", f"http://{site.host(8001)}"):
         assert site.ask("/", {"Cookie": pair, "Origin": origin})[0] == 401, origin
     assert site.ask("/", {"Cookie": pair, "Origin": f"http://{site.host()}"})[0] == 200
+    # An image or a script of theirs has no Origin, but the browser says whose it is.
+    for where, mode, status in (
+        *(("same-site", "no-cors", 401), ("cross-site", "no-cors", 401)),
+        *(("same-origin", "no-cors", 200), ("same-site", "navigate", 200)),
+    ):
+        fetched = {"Sec-Fetch-Site": where, "Sec-Fetch-Mode": mode}
+        assert site.ask("/", {"Cookie": pair, **fetched})[0] == status, fetched
     # On the API's own name cookies mean nothing.
     assert site.ask(f"/preview/{site.id}/8000/", {"Cookie": pair}, host=site.own)[0] == 401
     # A path that looks like a host leads to none.

@@ -233,10 +233,13 @@ def _shows_token(target: Target, published: PublishedPort, scope: Scope) -> bool
 
 
 def _of_its_own_page(target: Target, scope: Scope) -> bool:
-    """A browser adds cookies to what any page asks for: they count for its own pages alone."""
+    """A browser adds cookies to what any page asks for: they count for its own pages alone, and for
+    whoever goes there. Requests without an Origin (an image, a script) say where they come from in
+    another way; previews of one domain are one site to a browser, so their cookies come along."""
     origins = values_of(scope, b"origin")
     if not origins:
-        return True
+        stranger = values_of(scope, b"sec-fetch-site") in ([b"same-site"], [b"cross-site"])
+        return not stranger or values_of(scope, b"sec-fetch-mode") == [b"navigate"]
     scheme = scope.get("scheme", "http").encode()
     return origins == [scheme + b"://" + values_of(scope, b"host")[0]]
 

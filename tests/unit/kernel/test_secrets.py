@@ -75,6 +75,13 @@ async def test_set_rotate_remove(held: Held) -> None:
     assert held.changes == 3
 
 
+async def test_an_owners_name_that_another_begins_with_is_another(held: Held) -> None:
+    await held.secrets.set("TOKEN", Hidden(VALUE), owner="team")
+    await held.secrets.set("TOKEN", Hidden(OTHER), owner="team/b")
+    assert await held.secrets.values_of(["team"]) == {"team/TOKEN": VALUE}
+    assert await held.secrets.values_of(["team/b"]) == {"team/b/TOKEN": OTHER}
+
+
 async def test_each_owner_has_its_own(held: Held) -> None:
     secrets = held.secrets
     await secrets.set("TOKEN", Hidden(VALUE), owner="local")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 HELLO_BYTES = 32 << 10
 """A hello may be as long: with post-quantum keys real ones have two thousand bytes."""
 
+_KINDS_OF_RECORDS = range(20, 25)
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _RECORD_BYTES = 16384
@@ -38,8 +39,9 @@ class ClientHello:
 
 
 def looks_like_tls(data: bytes) -> bool:
-    """True for anything a TLS server could take for a hello, SSL 2's form included."""
-    if data[:1] == b"\x16":
+    """True for anything a TLS server could take for a hello, or pass over before one, SSL 2's form
+    included. Some take a record of another kind first: Go's an alert that only warns."""
+    if data[:1] and data[0] in _KINDS_OF_RECORDS:
         return True
     return len(data) >= 3 and data[0] & 0x80 != 0 and data[2] == _CLIENT_HELLO
 

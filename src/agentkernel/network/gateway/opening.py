@@ -33,7 +33,9 @@ _METHODS = (
     b"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK REPORT SEARCH PURGE"
 ).split()
 _WORD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_REQUEST = re.compile(rb"[^\n]*[ \t]HTTP/[0-9]", re.IGNORECASE)
+# Some servers divide a line as Python's str.split does.
+_BLANK = b" \t\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0"
+_REQUEST = re.compile(rb"[^\n]*[ \t\x0b\x0c\x1c-\x1f\x85\xa0]HTTP/[0-9]", re.IGNORECASE)
 
 Kind = Literal["tls", "http", "other", "silent", "unclear"]
 
@@ -45,7 +47,7 @@ def classify(data: bytes) -> Kind | None:
     if len(data) < 3 and data[:1] >= b"\x80":
         return None
     # Servers skip empty lines before a request.
-    text = data.lstrip(b"\r\n \t")
+    text = data.lstrip(b"\r\n" + _BLANK)
     if not text:
         return None if len(data) < _LINE_BYTES else "unclear"
     word = _WORD.match(text)
@@ -53,7 +55,7 @@ def classify(data: bytes) -> Kind | None:
         return "other"
     if word.end() == len(text):
         return None if len(text) < _LINE_BYTES else "unclear"
-    if text[word.end()] not in b" \t\r\n":
+    if text[word.end()] not in b"\r\n" + _BLANK:
         return "other"
     if word.group().upper() in _METHODS or _REQUEST.match(text):
         return "http"

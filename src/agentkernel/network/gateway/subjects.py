@@ -86,6 +86,7 @@ class Sandbox:
         return {
             reference: value
             for reference, value in self._world.values.items()
+            # Owners' names may have slashes, secrets' have none.
             if reference in bound or reference.rpartition("/")[0] == self.owner
         }
 

@@ -8,9 +8,10 @@ answers first this and then that gains nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from agentkernel.errors import InvalidInputError
@@ -79,26 +80,37 @@ class HostDialler:
     async def _resolve(self, flow: Flow, operator: Operator) -> list[Address]:
         if is_address(flow.host):
             return [parse_address(flow.host)]
-        # So that one sandbox's slow lookups do not keep all threads.
+        # So that one sandbox's slow lookups do not keep all threads: a turn is over with its thread
+        # only, which goes on when nobody waits for it any more.
         turn = self._turns.setdefault(flow.subject.id, asyncio.Semaphore(_LOOKUPS_OF_ONE))
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS), turn:
+            async with asyncio.timeout(RESOLVE_SECONDS):
                 if operator.resolver:
-                    found = await _ask(operator.resolver, flow.host)
+                    async with turn:
+                        found = await _ask(operator.resolver, flow.host)
                 else:
-                    found = await self._ask_system(flow.host)
+                    await turn.acquire()
+                    found = await self._ask_system(flow.host, turn.release)
         except TimeoutError:
             raise Refused(f"{flow.host} could not be resolved in time on the host") from None
         if not found:
             raise Refused(f"the host knows no address of {flow.host}")
         return found
 
-    async def _ask_system(self, host: str) -> list[Address]:
+    async def _ask_system(
+        self, host: str, ended: Callable[[], None] = lambda: None
+    ) -> list[Address]:
+        """`ended` is called, in the loop, when the lookup is over, or will not begin."""
         loop = asyncio.get_running_loop()
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # there is no loop any more
+                loop.call_soon_threadsafe(ended)
+
+        lookup = self._threads.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+        lookup.add_done_callback(tell)
         try:
-            infos = await loop.run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            )
+            infos = await asyncio.wrap_future(lookup)
         except (socket.gaierror, UnicodeError):
             return []
         return _distinct([str(info[4][0]) for info in infos])

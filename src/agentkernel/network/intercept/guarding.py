@@ -15,6 +15,13 @@ from agentkernel.network.secrets.scanning import CODINGS, Inflater, Scanner
 from agentkernel.network.secrets.swapping import Blocked, BodySwapper, Swapper, is_bound
 
 _COMPRESSING = (b"accept-encoding", b"sec-websocket-extensions")
+NOT_IN_TRAILERS = frozenset(
+    (
+        *(b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade", b"te"),
+        *(b"trailer", b"expect", b"content-encoding", b"content-type", b"authorization"),
+        *(b"proxy-authorization", b"cookie"),
+    )
+)
 NOWHERE = 0
 """A port that no secret is bound to."""
 
@@ -68,7 +75,10 @@ class Guard:
         return target, headers
 
     def trailers(self, headers: list[Header]) -> list[Header]:
-        """Those of a request: nothing is put into them. Raises Blocked."""
+        """Those of a request: nothing is put into them. Raises Blocked, and Malformed for one that
+        would mean something in the head: servers are there that put both together."""
+        if any(name.lower() in NOT_IN_TRAILERS for name, _ in headers):
+            raise Malformed("a header that belongs to its head stands behind its body")
         if self._swapper is not None:
             for part in (part for header in headers for part in header):
                 self._swapper.check(part)
