@@ -286,3 +286,56 @@ async def test_a_model_has_the_operators_network(
                 assert out.startswith(status), done
         refused = await client.call_tool("run", {"command": "true", "network": {"presets": []}})
         assert refused.is_error
+
+
+async def test_the_operators_word_counts_and_not_the_models(
+    daemon: WorldDaemon, world: World, tmp_path: Path
+) -> None:
+    """Services of this machine and the user's secrets, which the client's owner could not ask
+    for by itself."""
+    mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    from mcp.client.stdio import StdioServerParameters
+
+    value, port, machine = "sk-operator-0123456789", world.plain.port, "host.agentkernel.internal"
+    assert daemon.cli("secret", "set", "OPERATORS", stdin=value).returncode == 0
+    flags = ["--allow", f"{machine}:{port}", "--secret", "OPERATORS@secret.test"]
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "agentkernel", "mcp", "-c", "none", *flags],
+        env=daemon.environment(),
+        cwd=str(tmp_path),
+    )
+    try:
+        async with mcp.Client(server) as client:
+            command = f"{_fetch(machine, port)}; printenv OPERATORS"
+            done = await client.call_tool("run", {"command": command})
+            reached, *_, inside = done.structured_content["stdout"].splitlines()
+            assert reached.startswith("200 "), done
+            assert len(inside) == len(value) and inside != value
+            made = await client.call_tool("create", {"name": "kept"})
+            assert not made.is_error, made
+            id = made.structured_content["id"]
+        [secret] = [s for s in _asked(daemon, "secret", "list")["secrets"]]
+        assert secret["sandboxes"] == [id]
+        # The same owner by itself, without the operator's word.
+        claude = {"Agentkernel-Owner": _asked_raw(daemon, id)["owner"]}
+        for network in ({"allow": [f"{machine}:{port}"]}, None):
+            body = {"network": network} if network else {"secrets": ["OPERATORS@secret.test"]}
+            status, _ = daemon.request("POST", "/v1/sandboxes", body, claude)
+            assert status in (403, 404), body
+        wrong = {**claude, "Agentkernel-Spec": "everything"}
+        assert daemon.request("POST", "/v1/sandboxes", {}, wrong)[0] == 400
+        rule = {"target": f"{machine}:1"}
+        path = f"/v1/sandboxes/{id}/network/rules"
+        as_user = {**claude, "Agentkernel-Spec": "user"}
+        assert daemon.request("POST", path, rule, as_user)[0] == 403, "for making sandboxes only"
+        daemon.request("DELETE", f"/v1/sandboxes/{id}")
+    finally:
+        daemon.cli("secret", "remove", "OPERATORS")
+
+
+def _asked_raw(daemon: WorldDaemon, id: str) -> dict[str, Any]:
+    status, body = daemon.request("GET", f"/v1/sandboxes/{id}")
+    assert status == 200, body
+    assert isinstance(body, dict)
+    return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -337,6 +338,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root sees the memory of a sandbox")
 def test_it_is_found_nowhere_on_the_inside_and_nowhere_on_disk(
     daemon: WorldDaemon, keyed: Box, world: World, scanner: Scanner, value: str
 ) -> None:

@@ -24,6 +24,7 @@ MAX_CHUNK_LINE = 1 << 10
 MAX_LENGTH_DIGITS = 18
 VERSION_HEADER = "agentkernel-version"
 OWNER_HEADER = "Agentkernel-Owner"
+SPEC_HEADER = "Agentkernel-Spec"
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
 _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -94,13 +95,17 @@ def _client() -> str:
     return "agentkernel-cli" if "agentkernel.cli.main" in sys.modules else "agentkernel-sdk"
 
 
-def caller_headers(owner: str | None, client: str | None) -> dict[str, str]:
+def caller_headers(
+    owner: str | None, client: str | None, users_spec: bool = False
+) -> dict[str, str]:
     """Who calls, for every request of a transport."""
     found = {"User-Agent": client or _client()}
     if owner := owner or os.environ.get("AGENTKERNEL_OWNER"):
         if not (owner.isascii() and owner.isprintable()):
             raise InvalidInputError("an owner is small letters, digits and : . _ / -, at most 128")
         found[OWNER_HEADER] = owner
+    if users_spec:
+        found[SPEC_HEADER] = "user"
     return found
 
 

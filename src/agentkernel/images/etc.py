@@ -493,7 +493,7 @@ def fresh_files(shell: str) -> dict[str, str]:
         "etc/subgid": "",
         "etc/hostname": "sandbox\n",
         "etc/hosts": HOSTS,
-        "etc/resolv.conf": "# No name server: a sandbox has no network unless it was given one.\n",
+        "etc/resolv.conf": "# No name server: this sandbox has no way out.\n",
         "etc/machine-id": "",
         "etc/nsswitch.conf": NSSWITCH,
         "etc/environment": "",

@@ -140,7 +140,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
 SHOWN: Final = _FLAT | _FORMS.keys()
 # Who and what stands in the line anyway; the rest is how an answer is to be given.
 HIDDEN: Final = frozenset(
-    {"id", "sandbox", "owner", "idempotency", "progress", "output_bytes", "value"}
+    {"id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value"}
 )
 
 

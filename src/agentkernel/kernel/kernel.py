@@ -174,11 +174,13 @@ class Kernel(Changes, Looks):
         progress: Progress | None = None,
         owned: bool = False,
         id: str | None = None,
+        secrets_of: str | None = None,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
         `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
+        `secrets_of`: whose secrets it may use; its owner's, unless given.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
@@ -193,7 +195,7 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         blueprint = expand(spec, owned=owned)
-        bound = await self.secrets.resolve(spec.secrets, owner=owner)
+        bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
@@ -437,7 +439,12 @@ class Kernel(Changes, Looks):
         self, owners: Iterable[str], references: Iterable[str]
     ) -> Mapping[str, bytes]:
         # Last: an owner may be called as the machine's own are, and must not stand in for them.
-        return {**await self.secrets.values_of(owners), **self._making.values(references)}
+        wanted = list(references)
+        return {
+            **await self.secrets.values(wanted),
+            **await self.secrets.values_of(owners),
+            **self._making.values(wanted),
+        }
 
     async def _with_a_way_out(self) -> List[tuple[Sandbox, str, NetworkSetting]]:
         found = []

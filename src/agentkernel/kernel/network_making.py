@@ -143,7 +143,7 @@ def _reaching(
         Rule(
             host=split_target(host)[0],
             ports=(split_target(host)[1],),
-            source=f"the secret {reference.partition('/')[2]}",
+            source=f"the secret {reference.rpartition('/')[2]}",
         )
         for host, reference in targets
     )

@@ -124,11 +124,12 @@ class Secrets:
         """All that these owners have: what must not leave their sandboxes."""
         async with self._lock:
             values = await self._loaded()
-        whose = Set(owners)  # their names may have slashes, those of secrets have none
+        # An owner may have slashes in its name, a secret has none.
+        wanted = Set(owners)
         return {
             each: value.reveal()
             for each, value in values.items()
-            if each.rpartition("/")[0] in whose
+            if each.rpartition("/")[0] in wanted
         }
 
     async def _put(self, name: str, value: Hidden, owner: str, *, must_exist: bool) -> SecretInfo:
@@ -194,9 +195,10 @@ class Secrets:
         """The sandboxes of each secret."""
         users: dict[str, List[str]] = {}
         for sandbox in await self._rows.all_sandboxes():
-            if sandbox.owner == owner:
-                for reference in _references(sandbox):
-                    users.setdefault(reference, []).append(sandbox.name or sandbox.id)
+            for reference in _references(sandbox):
+                # By its id where the name is somebody else's.
+                name = sandbox.name if sandbox.owner == owner else None
+                users.setdefault(reference, []).append(name or sandbox.id)
         return users
 
 

@@ -96,10 +96,11 @@ class Service:
             await context.session.report_progress(seconds, message=line)
 
         try:
-            owner = self._owner(context)
+            principal = self._principal(context.request)
+            owner = self._owner(context, principal)
             session = Session(
                 owner,
-                self._transport(owner),
+                self._transport(owner, users_spec=principal is None),
                 self._operator,
                 self._outputs,
                 self._under_way,
@@ -114,16 +115,17 @@ class Service:
             log.error("internal error: %s\n%s", type(error).__name__, places)
             return _failure(AgentKernelError("the tool failed", hint="the server's log says where"))
 
-    def _owner(self, context: Context) -> str:
+    def _owner(self, context: Context, principal: str | None) -> str:
         known = context.session.client_params
         name = owner_name(known.client_info.name if known else "")
-        principal = self._principal(context.request)
         return name if principal is None else f"{principal}/{name}"
 
-    def _transport(self, owner: str) -> AsyncTransport:
+    def _transport(self, owner: str, *, users_spec: bool) -> AsyncTransport:
+        """The spec is the operator's alone. Whoever came with a token, or as another owner, gets no
+        more of it than they could ask for themselves; an owner says which of the two it is."""
         if owner not in self._transports:
             self._transports[owner] = AsyncTransport(
-                self._state_dir, owner=owner, client="agentkernel-mcp"
+                self._state_dir, owner=owner, client="agentkernel-mcp", users_spec=users_spec
             )
         self._transports.move_to_end(owner)
         if len(self._transports) > _TRANSPORTS:

@@ -2,8 +2,10 @@
 
 On the daemon's socket a caller is the user the daemon works for, who may do everything. It can ask
 to be taken for less, as a program that acts on somebody else's word (`Agentkernel-Owner:
-mcp:claude`): then it sees that owner's sandboxes, and may not do what is the user's alone. Over a
-network a caller is what its token says.
+mcp:claude`): then it sees that owner's sandboxes, and may not do what is the user's alone. Where
+what it asks of a new sandbox is the user's own word all the same, it says so (`Agentkernel-Spec:
+user`): then the sandbox may have the user's network and secrets. Over a network a caller is what
+its token says.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from agentkernel.network.policy.targets import check_rule as canonical_rule
 __all__ = [
     "LOCAL",
     "OWNER_HEADER",
+    "SPEC_HEADER",
     "Caller",
     "Scope",
     "caller_of",
@@ -37,11 +40,13 @@ __all__ = [
     "on_the_socket",
     "owner_of",
     "permitted",
+    "secrets_owner",
     "serving",
 ]
 
 S = TypeVar("S", bound=SandboxSpec)
 OWNER_HEADER: Final = b"agentkernel-owner"
+SPEC_HEADER: Final = b"agentkernel-spec"
 
 _EVERYTHING: Final[frozenset[Scope]] = frozenset(SCOPES)
 # Of an owner that somebody on the socket acts for.
@@ -56,6 +61,8 @@ class Caller:
     scopes: frozenset[Scope]
     # The id of the token it came with; without one it came by the socket.
     token: str | None = None
+    # What it asks of a sandbox's network, ports and secrets is the user's own word.
+    users_spec: bool = False
 
     @classmethod
     def of_token(cls, record: TokenRecord) -> Caller:
@@ -81,7 +88,10 @@ def on_the_socket(scope: Any) -> Caller:
         raise InvalidInputError(
             "Agentkernel-Owner is one name of small letters, digits and : . _ / -, at most 128"
         )
-    return LOCAL if owner == LOCAL_OWNER else Caller(owner, _DELEGATED)
+    words = [value for name, value in scope["headers"] if name == SPEC_HEADER]
+    if words not in ([], [b"user"]):
+        raise InvalidInputError('Agentkernel-Spec is "user", or not there')
+    return LOCAL if owner == LOCAL_OWNER else Caller(owner, _DELEGATED, users_spec=bool(words))
 
 
 def caller_of(connection: HTTPConnection) -> Caller:
@@ -93,11 +103,12 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
     """What the caller may ask of a sandbox. Which of the host's directories it shows is a matter of
     those who may see them."""
     caller = caller_of(connection)
-    for port in spec.ports:
-        may_publish(connection, port)
+    if not caller.users_spec:
+        for port in spec.ports:
+            may_publish(connection, port)
+        check_network(connection, spec.network)
     if "host-paths" in caller.scopes:
         return spec
-    check_network(connection, spec.network)
     if spec.image != "host":
         caller.check("host-paths")
     return msgspec.structs.replace(spec, host_env={})
@@ -135,6 +146,12 @@ def check_rule(connection: HTTPConnection, change: RuleChange) -> None:
         rules = [] if rule is None else [msgspec.structs.replace(rule, action="allow")]
         allow = [] if change.target is None else [change.target]
         check_network(connection, NetworkRequest(rules=rules, allow=allow))
+
+
+def secrets_owner(connection: HTTPConnection) -> str:
+    """Whose secrets a new sandbox may be bound to."""
+    caller = caller_of(connection)
+    return LOCAL_OWNER if caller.users_spec else caller.owner
 
 
 def owner_of(connection: HTTPConnection) -> str:

@@ -26,7 +26,7 @@ from agentkernel.errors import (
     UnauthenticatedError,
 )
 from agentkernel.server.app import Service
-from agentkernel.server.callers import OWNER_HEADER, Caller, on_the_socket, serving
+from agentkernel.server.callers import OWNER_HEADER, SPEC_HEADER, Caller, on_the_socket, serving
 from agentkernel.server.problems import ending, problem_response, version_header
 from agentkernel.server.rates import Rates
 
@@ -115,11 +115,13 @@ class NetworkEntrance:
         return origin
 
     def admit(self, scope: Scope) -> Caller:
-        if _header(scope, OWNER_HEADER) is not None:
-            raise PolicyDeniedError(
-                "Agentkernel-Owner is for the daemon's socket; here the token says whose it is",
-                reason="another owner",
-            )
+        for name in (OWNER_HEADER, SPEC_HEADER):
+            if _header(scope, name) is not None:
+                raise PolicyDeniedError(
+                    f"{name.decode().title()} is for the daemon's socket; here the token says "
+                    "whose it is",
+                    reason="another owner",
+                )
         try:
             record = self._service.kernel.tokens.check(_token(scope))
         except UnauthenticatedError:

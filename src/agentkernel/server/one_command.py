@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
+from starlette.requests import HTTPConnection
 
 from agentkernel.backends.base import Progress
 from agentkernel.errors import NotFoundError
@@ -14,17 +15,23 @@ from agentkernel.ids import new_id
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.server.app import Service
+from agentkernel.server.callers import caller_of, secrets_owner
 
 
 class OneCommand:
     """In the block there may be a sandbox `id`; at its end there is none, however it ends."""
 
     def __init__(
-        self, service: Service, owner: str, spec: SandboxSpec, ttl_seconds: float | None
+        self,
+        service: Service,
+        connection: HTTPConnection,
+        spec: SandboxSpec,
+        ttl_seconds: float | None,
     ) -> None:
         self.id = new_id()
         self._service = service
-        self._owner = owner
+        self._owner = caller_of(connection).owner
+        self._secrets_of = secrets_owner(connection)
         self._spec = msgspec.structs.replace(spec, ephemeral=True)
         self._ttl_seconds = ttl_seconds
 
@@ -45,6 +52,7 @@ class OneCommand:
             self._spec,
             id=self.id,
             owner=self._owner,
+            secrets_of=self._secrets_of,
             owned=True,
             ttl_seconds=self._ttl_seconds,
             progress=progress,

@@ -12,7 +12,7 @@ from agentkernel.guest.processes import ProcessOptions
 from agentkernel.server.answers import Batch, BatchEntry, Problem, result_of
 from agentkernel.server.app import Service, service_of
 from agentkernel.server.bodies import BatchCommand, RunBatch
-from agentkernel.server.callers import caller_of, permitted
+from agentkernel.server.callers import permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
 from agentkernel.server.problems import MAX_INPUT_JSON_BYTES, problem
@@ -22,7 +22,7 @@ from agentkernel.server.tracing import traced
 async def _run_batch(request: Request, body: RunBatch) -> Batch:
     """What one of them meets is told in its place, and the others go on; a body that is wrong is
     refused as a whole, before anything ran."""
-    service, owner = service_of(request), caller_of(request).owner
+    service = service_of(request)
     spec = permitted(request, body.spec)
     for command in body.commands:
         command.words()
@@ -31,7 +31,7 @@ async def _run_batch(request: Request, body: RunBatch) -> Batch:
 
     async def one(command: BatchCommand) -> BatchEntry:
         async with free:
-            sandbox = OneCommand(service, owner, spec, body.ttl_seconds)
+            sandbox = OneCommand(service, request, spec, body.ttl_seconds)
             try:
                 options = traced(request, command.options())
                 return await _result(service, sandbox, command, options)

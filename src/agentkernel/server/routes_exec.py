@@ -20,7 +20,7 @@ from agentkernel.server import sse
 from agentkernel.server.answers import Result, result_of
 from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Command, Exec, Run, RunStream
-from agentkernel.server.callers import caller_of, owner_of, permitted
+from agentkernel.server.callers import owner_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
 from agentkernel.server.output_events import (
@@ -56,8 +56,8 @@ async def _exec(request: Request, body: Exec) -> Response:
 async def _run(request: Request, body: Run) -> Response:
     service = service_of(request)
     body = permitted(request, body)
-    words, data, owner = body.words(), body.input(), caller_of(request).owner
-    sandbox = OneCommand(service, owner, body, body.ttl_seconds)
+    words, data = body.words(), body.input()
+    sandbox = OneCommand(service, request, body, body.ttl_seconds)
     # The environment of the sandbox is the command's: what it says there is its own word.
     options = body.options()
     if VARIABLE not in body.env:
@@ -126,7 +126,7 @@ async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> Non
 async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> None:
     first.command.words()  # wrong words need no sandbox
     spec = permitted(socket, first.spec)
-    sandbox = OneCommand(service_of(socket), caller_of(socket).owner, spec, first.ttl_seconds)
+    sandbox = OneCommand(service_of(socket), socket, spec, first.ttl_seconds)
     async with sandbox.removed_then() as id:
         await frames.prepare(sandbox.make)
         for sentence in await _notices(socket, id):

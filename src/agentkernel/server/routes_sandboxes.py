@@ -27,7 +27,7 @@ from agentkernel.server.answers import (
 )
 from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop
-from agentkernel.server.callers import caller_of, owner_of, permitted
+from agentkernel.server.callers import caller_of, owner_of, permitted, secrets_owner
 from agentkernel.server.operations import route
 from agentkernel.server.problems import json_response
 
@@ -50,6 +50,7 @@ async def _create(request: Request, body: NewSandbox) -> Response:
         body,
         name=body.name,
         owner=caller_of(request).owner,
+        secrets_of=secrets_owner(request),
         labels=body.labels,
         ttl_seconds=body.ttl_seconds,
         idle_seconds=body.idle_seconds,

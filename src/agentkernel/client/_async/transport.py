@@ -132,7 +132,8 @@ class AsyncTransport:
 
     `owner`: whose sandboxes there are for it, as a program's that acts on somebody else's word
     (`mcp:claude-code`); without it what AGENTKERNEL_OWNER says, else the user's own. `client`: what
-    the audit log calls it.
+    the audit log calls it. `users_spec`: what it asks of new sandboxes is the user's own word, not
+    the owner's.
     """
 
     def __init__(
@@ -144,10 +145,11 @@ class AsyncTransport:
         token: str | None = None,
         owner: str | None = None,
         client: str | None = None,
+        users_spec: bool = False,
     ) -> None:
         self.daemon = chosen_daemon(state_dir, url, token)
         self.daemon_version: str | None = None
-        self._headers = wire.caller_headers(owner, client)
+        self._headers = wire.caller_headers(owner, client, users_spec)
         self._start = start
         self._pool: list[AsyncConnection] = []
         self._pid = os.getpid()
