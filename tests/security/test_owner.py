@@ -19,6 +19,8 @@ from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Outcome
+from agentkernel.ids import new_id
+from agentkernel.kernel import spec
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 
@@ -182,18 +184,27 @@ async def test_killed_pid_1_ends_the_sandbox(state: Path) -> None:
     assert os.listdir(state / "runs") == []
 
 
-async def test_failed_launch_leaves_nothing(state: Path, tmp_path: Path) -> None:
+async def test_failed_launch_leaves_nothing(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[str] = []
 
+    def noted() -> str:
+        ids.append(new_id())
+        return ids[-1]
+
+    monkeypatch.setattr(spec, "new_id", noted)
     image = tmp_path / "image"
     (image / "bin").mkdir(parents=True)
     (image / "proc").symlink_to("/etc")
-    before = (_all_groups(), len(os.listdir("/proc/self/fd")))
+    before = len(os.listdir("/proc/self/fd"))
     async with Runs(state) as kernel:
         for _ in range(5):
             with pytest.raises(AgentKernelError):
                 await kernel.create(SandboxSpec(image=str(image)))
     assert os.listdir(state / "runs") == []
-    assert (_all_groups(), len(os.listdir("/proc/self/fd"))) == before
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(ids) == 5 and not [group for group in _all_groups() if Path(group).name in ids]
     if os.getuid() == 0:
         assert not [o for o in IdRanges().owners().values() if o.startswith(str(state))]
 
