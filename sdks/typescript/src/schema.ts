@@ -1476,6 +1476,10 @@ export interface components {
             /** @default [] */
             ports?: string[];
             /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
+            /** @default null */
             name?: string | null;
             /** @default {} */
             labels?: {
@@ -1801,6 +1805,10 @@ export interface components {
             /** @default [] */
             ports?: string[];
             /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
+            /** @default null */
             argv?: string[] | null;
             /** @default null */
             shell?: string | null;
@@ -1845,7 +1853,9 @@ export interface components {
              *       "host_env": {},
              *       "network": null,
              *       "secrets": [],
-             *       "ports": []
+             *       "ports": [],
+             *       "workspace": null,
+             *       "workspace_secrets": false
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1880,7 +1890,9 @@ export interface components {
              *       "host_env": {},
              *       "network": null,
              *       "secrets": [],
-             *       "ports": []
+             *       "ports": [],
+             *       "workspace": null,
+             *       "workspace_secrets": false
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1975,7 +1987,8 @@ export interface components {
          *         shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
          *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
          *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
-         *         this machine.
+         *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
+         *         it that look like secrets are left out unless `workspace_secrets`.
          */
         SandboxSpec: {
             /** @default native */
@@ -2026,6 +2039,10 @@ export interface components {
             secrets?: string[];
             /** @default [] */
             ports?: string[];
+            /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
         };
         /**
          * SandboxUpdate

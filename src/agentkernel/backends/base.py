@@ -19,6 +19,7 @@ from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.profiles import Limits
+from agentkernel.workspaces.model import Workspace
 
 Progress = Callable[[str], None]
 NOT_ENFORCED = "not enforced"
@@ -38,7 +39,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
-    and `without_network` says why if its profile gives it more.
+    and `without_network` says why if its profile gives it more. `workspace`: a directory of
+    the host that it has.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     host_env: dict[str, str] = {}
     network: NetworkSetup | None = None
     without_network: str = ""
+    workspace: Workspace | None = None
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):

@@ -49,6 +49,12 @@ from agentkernel.backends.local.sandbox import (
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.backends.local.workspace import (
+    Project,
+    add_trees,
+    find_project,
+    workspace_lines,
+)
 from agentkernel.errors import (
     AgentKernelError,
     LaunchError,
@@ -63,6 +69,7 @@ from agentkernel.images.cache import prune
 from agentkernel.images.model import IdView, RootFilesystem
 from agentkernel.images.resolve import resolve_image
 from agentkernel.security.profiles import Limits
+from agentkernel.workspaces.secret_files import SecretFinder
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
@@ -80,6 +87,7 @@ class Launch:
     groups: SandboxGroups
     maps: idmaps.IdMaps
     directory: SandboxDirectory
+    project: Project | None = None
 
 
 class LocalBackend(Backend):
@@ -95,6 +103,7 @@ class LocalBackend(Backend):
         self._images = state_dir / "images"
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
+        self._finder = SecretFinder()
         self._resolved: dict[object, tuple[float, RootFilesystem]] = {}
 
     # -- what an engine says ---------------------------------------------------------------------
@@ -216,7 +225,8 @@ class LocalBackend(Backend):
             maps = self._choose_ids(blueprint, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
-            root = await self._root(blueprint, maps, progress)
+            project = await self._project(blueprint, maps, directory)
+            root = add_trees(await self._root(blueprint, maps, progress), project)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
@@ -225,10 +235,11 @@ class LocalBackend(Backend):
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
             pid, network = await self._launch(
-                blueprint, maps, root, directory, groups, upper, token
+                blueprint, maps, root, directory, groups, upper, token, project
             )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
+            lines += workspace_lines(project)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -258,6 +269,16 @@ class LocalBackend(Backend):
     async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
         place = directory.path if self.listen is None else directory.engine
         return await GuestChannel.connect(str(place), token)
+
+    async def _project(
+        self, blueprint: Blueprint, maps: idmaps.IdMaps, directory: SandboxDirectory
+    ) -> Project | None:
+        if blueprint.workspace is None:
+            return None
+        # The first look at a big project takes its time.
+        return await asyncio.to_thread(
+            find_project, blueprint, maps, directory, self._state_dir, self._finder
+        )
 
     def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
         default = idmaps.guest_uid(blueprint.user)
@@ -342,6 +363,7 @@ class LocalBackend(Backend):
         groups: SandboxGroups,
         upper: Upper,
         token: bytes,
+        project: Project | None,
     ) -> tuple[int, NetworkSockets | None]:
         path = None
         if upper.kind == "directory":
@@ -365,7 +387,7 @@ class LocalBackend(Backend):
         if upper.kind == "memory" and upper.size is not None:
             plan.upper_bytes = upper.size
             plan.upper_inodes = max(4096, upper.size // 4096)
-        under_way = Launch(plan, root, groups, maps, directory)
+        under_way = Launch(plan, root, groups, maps, directory, project)
         self.prepare(under_way, blueprint)
         record = directory.open_record()
         try:

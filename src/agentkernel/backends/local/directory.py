@@ -11,6 +11,7 @@
         layers   host paths of the layers it stands on, a line each
         engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         upper/   the guest's files, unless they are in memory
+        hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
 
 A directory below `runs` gets its final name only once its lock is held, so one that can be locked
@@ -106,6 +107,10 @@ class SandboxDirectory:
     def image(self) -> Path:
         return self.path / "image"
 
+    @property
+    def hidden(self) -> Path:
+        return self.path / "hidden"
+
     def make_upper(self) -> Path:
         self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
@@ -186,6 +191,8 @@ class SandboxDirectory:
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
         self.forget_runtime()
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.hidden)
         for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
