@@ -209,6 +209,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/workspace/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a sandbox has changed in its copy-on-write workspace */
+        get: operations["diffWorkspace"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -1241,6 +1258,28 @@ export interface components {
             limits: string[];
         };
         /**
+         * FileChange
+         * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
+         *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
+         *         `removed_lines`: null for what is no text, and for what was not looked into.
+         */
+        FileChange: {
+            path: string;
+            /** @enum {unknown} */
+            kind: "added" | "deleted" | "modified" | "renamed";
+            /** @enum {unknown} */
+            type: "directory" | "file" | "special" | "symlink";
+            old_path: string | null;
+            path_b64: string | null;
+            old_mode: string | null;
+            new_mode: string | null;
+            binary: boolean;
+            added_lines: number | null;
+            removed_lines: number | null;
+            host_changed: boolean;
+            problem: string | null;
+        };
+        /**
          * FileType
          * @enum {unknown}
          */
@@ -2254,6 +2293,15 @@ export interface components {
             text: string;
         };
         /**
+         * WorkspaceDiff
+         * @description `truncated`: there are more changes, or more of the patch, than an answer holds.
+         */
+        WorkspaceDiff: {
+            changes: components["schemas"]["FileChange"][];
+            patch: string;
+            truncated: boolean;
+        };
+        /**
          * Written
          * @description The file's size now.
          */
@@ -2684,6 +2732,30 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    diffWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDiff"];
+                };
             };
             default: components["responses"]["Problem"];
         };

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from agentkernel.errors import UnsupportedError
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
 from agentkernel.network.policy.model import NetworkSetup
@@ -197,6 +198,16 @@ class Sandbox(Protocol):
         """Ends every process and leaves nothing behind. Idempotent; safe at any moment."""
 
 
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
+    mark for each file that the guest was not shown, there or not; `applied`: a file of ours."""
+
+    upper: str
+    hidden: str
+    applied: str
+
+
 class Backend(ABC):
     """One engine."""
 
@@ -238,6 +249,14 @@ class Backend(ABC):
     async def end(self, id: str) -> None:
         """Ends whatever still runs of a kept sandbox that nobody holds, and keeps its files.
         Idempotent; cheap where nothing does."""
+
+    def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
+        """Raises UnsupportedError where they can't be seen from outside."""
+        raise UnsupportedError(f"{self.name} has no workspaces")
+
+    async def discard_workspace(self, blueprint: Blueprint) -> None:
+        """Removes those changes. Preconditions: the sandbox does not run."""
+        raise UnsupportedError(f"{self.name} has no workspaces")
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

@@ -261,6 +261,18 @@ def add_mcp(commands: Any) -> None:
     _add_client(_verb(verbs, "uninstall", "take this server out of a client's configuration"))
 
 
+def add_diff(commands: Any) -> None:
+    parser = commands.add_parser(
+        "diff",
+        help="show what a sandbox has changed in its workspace",
+        description="Shows what the sandbox NAME has changed in its copy-on-write workspace, as a "
+        "patch that `git apply` takes. The directory itself is as it was.",
+    )
+    parser.add_argument("--stat", action="store_true", help="a line a file instead of the patch")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the patch in it")
+    parser.add_argument("name", metavar="NAME", help="the sandbox")
+
+
 def _add_client(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scope", choices=("user", "project"), default="user",

@@ -101,6 +101,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "attach": (verbs.add_attach, "exec", "attach"),
     "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
     "job": (verbs.add_job, "jobs", "main"),
+    "diff": (_later("add_diff"), "workspaces", "diff"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),

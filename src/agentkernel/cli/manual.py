@@ -130,6 +130,10 @@ agentkernel token create ci --expires 30d
 agentkernel token create viewer --scope read --json""",
     "token list": "agentkernel token list --all",
     "token revoke": "agentkernel token revoke ci",
+    "diff": """\
+agentkernel diff fix
+agentkernel diff --stat fix
+agentkernel diff --json fix""",
     "port": """\
 agentkernel port publish work 8000
 agentkernel port list work""",

@@ -9,6 +9,7 @@ and remove what any other left behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
@@ -25,6 +26,7 @@ from agentkernel.backends.base import (
     EffectiveLine,
     NetworkSockets,
     Progress,
+    WorkspaceFiles,
 )
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
@@ -46,6 +48,7 @@ from agentkernel.backends.local.sandbox import (
     LocalSandbox,
     end_sandbox,
     remove_files,
+    remove_guest_files,
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
@@ -61,6 +64,7 @@ from agentkernel.errors import (
     NotFoundError,
     SandboxUnavailableError,
     UnenforceableError,
+    UnsupportedError,
 )
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -191,6 +195,29 @@ class LocalBackend(Backend):
         with host_errors("ending the sandbox"):
             if directory.is_marked():
                 await self._end_unwatched(directory)
+
+    def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        upper = directory.workspace_upper
+        if directory.image.exists():
+            raise UnsupportedError(
+                "this sandbox's files are on a disk of their own (--disk), which only it can read",
+                hint="take files out with `agentkernel sandbox cp`, or make it without --disk",
+            )
+        if blueprint.owned or blueprint.ephemeral or not upper.exists():
+            raise UnsupportedError(
+                "this sandbox's files are in memory, and gone with it",
+                hint="make one that is kept: agentkernel sandbox create --workspace DIR",
+            )
+        applied = directory.path / "applied"
+        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
+
+    async def discard_workspace(self, blueprint: Blueprint) -> None:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        with host_errors("discarding changes"):
+            await remove_guest_files(directory.workspace_upper.parent, _maps_for_removal())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(directory.path / "applied")
 
     # -- how -------------------------------------------------------------------------------------
 

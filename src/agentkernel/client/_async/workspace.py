@@ -1,0 +1,24 @@
+"""What became of a sandbox's copy-on-write workspace: `sandbox.workspace`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentkernel.client._async.transport import LONG_CALL_SECONDS, AsyncTransport
+from agentkernel.client.wire import segment
+
+
+class AsyncWorkspace:
+    """The workspace of one sandbox. What comes back are the objects of the HTTP API."""
+
+    def __init__(self, transport: AsyncTransport, sandbox: str) -> None:
+        self._transport = transport
+        self._path = f"/v1/sandboxes/{segment(sandbox)}/workspace"
+
+    async def diff(self) -> dict[str, Any]:
+        """What the sandbox has changed: `changes`, one a file, and a `patch` for people and for
+        `git apply`. `truncated`: there is more than an answer holds."""
+        body: dict[str, Any] = await self._transport.call(
+            "GET", f"{self._path}/diff", seconds=LONG_CALL_SECONDS
+        )
+        return body
