@@ -50,3 +50,21 @@ def test_diff(cli: Cli, project: Path) -> None:
     assert [change["path"] for change in told["changes"]] == ["empty", "file", "new"]
     assert cli("sandbox", "remove", "diffed").returncode == 0
     assert (project / "file").read_text() == "one\n"
+
+
+def test_apply_and_discard(cli: Cli, project: Path) -> None:
+    assert cli("sandbox", "create", "taken", "--workspace", str(project)).returncode == 0
+    script = "echo two >> file; echo new > new; echo x > .envrc"
+    assert cli("exec", "taken", "--", "sh", "-c", script).returncode == 0
+    done = cli("apply", "taken", "new")
+    assert (done.returncode, done.stdout) == (0, b"A  new\n"), done.stderr
+    (project / "file").write_text("mine\n")
+    done = cli("apply", "taken")
+    assert done.returncode == 1 and b"conflict: file" in done.stderr
+    assert b"held: .envrc" in done.stderr and b"--allow-risky" in done.stderr
+    assert (project / "file").read_text() == "mine\n" and (project / "new").exists()
+    assert cli("discard", "taken").returncode == 125
+    assert cli("sandbox", "stop", "taken").returncode == 0
+    assert cli("discard", "taken").returncode == 0
+    assert json.loads(cli("diff", "--json", "taken").stdout)["changes"] == []
+    assert cli("sandbox", "remove", "taken").returncode == 0

@@ -110,6 +110,8 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "explainNetwork": ("network.why", "network why"),
     "streamNetworkLog": ("network.log", "network log, network tail"),
     "diffWorkspace": ("workspace.diff", "diff"),
+    "applyWorkspace": ("workspace.apply", "apply"),
+    "discardWorkspace": ("workspace.discard", "discard"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }

@@ -226,6 +226,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/workspace/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a sandbox's changes in the directory itself; needs the scope host-paths */
+        post: operations["applyWorkspace"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/workspace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Forget the changes of a stopped sandbox in its workspace */
+        delete: operations["discardWorkspace"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -857,6 +891,29 @@ export interface components {
             address?: string | null;
             /** @default null */
             client?: string | null;
+        };
+        /**
+         * AppliedFile
+         * @description What became of one change. `held`: it needs `allow_risky`; `skipped`: it can't be made.
+         */
+        AppliedFile: {
+            path: string;
+            /** @enum {unknown} */
+            kind: "added" | "deleted" | "modified";
+            /** @enum {unknown} */
+            outcome: "applied" | "conflict" | "held" | "skipped";
+            why: string;
+        };
+        /**
+         * Apply
+         * @description `paths`: only these and what is below them, from the workspace's top. `allow_risky`: also
+         *         what makes other programs of the user run something.
+         */
+        Apply: {
+            /** @default [] */
+            paths?: string[];
+            /** @default false */
+            allow_risky?: boolean;
         };
         /**
          * AuditEntry
@@ -2293,6 +2350,14 @@ export interface components {
             text: string;
         };
         /**
+         * WorkspaceApplied
+         * @description `complete`: every change that was asked for is made.
+         */
+        WorkspaceApplied: {
+            files: components["schemas"]["AppliedFile"][];
+            complete: boolean;
+        };
+        /**
          * WorkspaceDiff
          * @description `truncated`: there are more changes, or more of the patch, than an answer holds.
          */
@@ -2756,6 +2821,56 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["WorkspaceDiff"];
                 };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    applyWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Apply"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceApplied"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    discardWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Problem"];
         };

@@ -201,7 +201,8 @@ class Sandbox(Protocol):
 @dataclass(frozen=True)
 class WorkspaceFiles:
     """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
-    mark for each file that the guest was not shown, there or not; `applied`: a file of ours."""
+    mark for each file that the guest was not shown; `applied`: a file of ours. Of a sandbox that
+    was not started since its changes were discarded none of them is there."""
 
     upper: str
     hidden: str

@@ -102,6 +102,8 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
     "job": (verbs.add_job, "jobs", "main"),
     "diff": (_later("add_diff"), "workspaces", "diff"),
+    "apply": (_later("add_apply"), "workspaces", "apply"),
+    "discard": (_later("add_discard"), "workspaces", "discard"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),

@@ -134,6 +134,11 @@ agentkernel token create viewer --scope read --json""",
 agentkernel diff fix
 agentkernel diff --stat fix
 agentkernel diff --json fix""",
+    "apply": """\
+agentkernel apply fix
+agentkernel apply fix src/parser.py docs
+agentkernel apply --allow-risky fix .github""",
+    "discard": "agentkernel discard fix",
     "port": """\
 agentkernel port publish work 8000
 agentkernel port list work""",

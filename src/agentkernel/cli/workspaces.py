@@ -1,10 +1,12 @@
-"""`agentkernel diff`: what a sandbox has changed in its workspace."""
+"""`agentkernel diff`, `apply`, `discard`: what a sandbox has changed in its workspace."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from agentkernel.cli.notices import tell_version
@@ -15,13 +17,46 @@ from agentkernel.client._sync.transport import Transport
 _SIGNS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 
 
-def diff(options: argparse.Namespace) -> int:
+@contextlib.contextmanager
+def _sandbox(name: str) -> Iterator[Sandbox]:
     transport = Transport()
     try:
-        found = Sandbox.connect(options.name, transport=transport).workspace.diff()
+        yield Sandbox.connect(name, transport=transport)
     finally:
         tell_version(transport)
         transport.close()
+
+
+def apply(options: argparse.Namespace) -> int:
+    """Status 1: not all that was asked for is applied."""
+    with _sandbox(options.name) as sandbox:
+        done = sandbox.workspace.apply(options.paths, allow_risky=options.allow_risky)
+    if options.json:
+        print(json.dumps(done))
+        return 0 if done["complete"] else 1
+    for file in done["files"]:
+        name = printable(file["path"])
+        if file["outcome"] == "applied":
+            print(f"{_SIGNS[file['kind']]}  {name}")
+        else:
+            words = f"{file['outcome']}: {name}: {printable(file['why'])}"
+            print(f"agentkernel: {words}", file=sys.stderr)
+    if any(file["outcome"] == "held" for file in done["files"]):
+        print("hint: look at it with `diff`, then --allow-risky", file=sys.stderr)
+    return 0 if done["complete"] else 1
+
+
+def discard(options: argparse.Namespace) -> int:
+    with _sandbox(options.name) as sandbox:
+        sandbox.workspace.discard()
+    if options.json:
+        print(json.dumps({"discarded": options.name}))
+    return 0
+
+
+def diff(options: argparse.Namespace) -> int:
+    with _sandbox(options.name) as sandbox:
+        found = sandbox.workspace.diff()
     if options.json:
         print(json.dumps(found))
     elif options.stat:

@@ -120,7 +120,7 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making
         )
-        self.workspaces = Workspaces(self._find, self.trail, self.backends)
+        self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()

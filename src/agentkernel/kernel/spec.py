@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -20,7 +19,7 @@ from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.security.profiles import Limits, security_profile
-from agentkernel.workspaces.model import Workspace, parse_workspace
+from agentkernel.workspaces.model import Workspace, file_clock_ns, parse_workspace
 
 T = TypeVar("T")
 
@@ -32,8 +31,6 @@ MAXIMUM_PIDS = 1 << 22
 MAXIMUM_NOFILE = 1 << 30
 # A file system of its own has tables and a journal, which count.
 MINIMUM_KEPT_DISK = 16 << 20
-# CLOCK_REALTIME_COARSE: what the kernel writes as a file's time.
-_FILE_CLOCK = 5
 
 
 class ConfigSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,7 +139,7 @@ def _workspace(spec: SandboxSpec) -> Workspace | None:
         path=os.path.realpath(parsed[0]),
         mode=parsed[1],
         secrets=spec.workspace_secrets,
-        began_ns=time.clock_gettime_ns(_FILE_CLOCK),
+        began_ns=file_clock_ns(),
     )
 
 

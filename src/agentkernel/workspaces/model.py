@@ -8,6 +8,7 @@ rw    it is the directory itself: a hole in the sandbox, by name
 from __future__ import annotations
 
 import os
+import time
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,7 @@ UPPER_INDEX = 1000
 """Which of a sandbox's uppers holds the changes of a `cow` one; an image's are 0, 1, …"""
 
 _MOST_PATH = 4096
+_FILE_CLOCK = 5  # CLOCK_REALTIME_COARSE, for which Python has no name
 _WORDS = {"cow": "copy-on-write", "ro": "read-only", "rw": "the directory itself"}
 
 
@@ -39,6 +41,11 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         return f"{_WORDS[self.mode]}: {self.path}"
+
+
+def file_clock_ns() -> int:
+    """What the kernel would write as a file's time now."""
+    return time.clock_gettime_ns(_FILE_CLOCK)
 
 
 def parse_workspace(text: str) -> tuple[str, Mode] | None:

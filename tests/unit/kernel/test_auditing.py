@@ -117,6 +117,8 @@ ROUTES = {
     "POST /v1/sandboxes/{id}/ports": "port.publish",
     "DELETE /v1/sandboxes/{id}/ports/{port}": "port.unpublish",
     "GET /v1/sandboxes/{id}/workspace/diff": "workspace.diff",
+    "POST /v1/sandboxes/{id}/workspace/apply": "workspace.apply",
+    "DELETE /v1/sandboxes/{id}/workspace": "workspace.discard",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
     "POST /v1/run/batch": "exec",

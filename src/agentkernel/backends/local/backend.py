@@ -204,7 +204,7 @@ class LocalBackend(Backend):
                 "this sandbox's files are on a disk of their own (--disk), which only it can read",
                 hint="take files out with `agentkernel sandbox cp`, or make it without --disk",
             )
-        if blueprint.owned or blueprint.ephemeral or not upper.exists():
+        if blueprint.owned or blueprint.ephemeral:
             raise UnsupportedError(
                 "this sandbox's files are in memory, and gone with it",
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",

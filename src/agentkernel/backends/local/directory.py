@@ -39,7 +39,7 @@ from agentkernel.workspaces.model import UPPER_INDEX
 
 _UNFINISHED = ".new-"
 _RUNNING_FILES = ("s", "process", "runtime", ".runtime", "groups")
-_OWN_FILES = ("image", ".image", "layers", "applied", "lock")
+_OWN_FILES = ("image", ".image", "layers", "applied", "applied.new", "lock")
 
 
 class Process(msgspec.Struct, frozen=True):
