@@ -23,6 +23,8 @@ SPLICED, INTERCEPTED = "spliced.test", "intercepted.test"
 HOLDS = {SPLICED: 0.40, INTERCEPTED: 0.20}
 IDLE_KB = 600.0
 WAYS = {"direct": "127.0.0.1", "spliced": SPLICED, "intercepted": INTERCEPTED}
+# Plain requests are read one by one, whatever the rule.
+PLAIN_WAYS = {"direct": "127.0.0.1", "request by request": SPLICED}
 
 
 class Figure(NamedTuple):
@@ -56,7 +58,8 @@ class Bench:
 
     def ask(self, way: str, mode: str, amount: int) -> float:
         """What the client says of one turn."""
-        words = [self.python, "-I", "-c", CLIENT, mode, WAYS[way], *self.server.ports(mode)]
+        host = {**WAYS, **PLAIN_WAYS}[way]
+        words = [self.python, "-I", "-c", CLIENT, mode, host, *self.server.ports(mode)]
         words.append(str(amount))
         if way != "direct":
             from agentkernel import Sandbox
@@ -70,7 +73,8 @@ class Bench:
 
     def compare(self, what: str, mode: str, unit: str, amount: int) -> list[Figure]:
         """Every way once a round, so that a slow moment hits them all alike; medians."""
-        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        ways = PLAIN_WAYS if mode == "echo" else WAYS
+        found: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(self.rounds + 1):
             for way, samples in found.items():
                 rate = self.ask(way, mode, amount)

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "launch.h"
@@ -25,7 +26,8 @@
 /* Connections that nobody has taken yet; the gateway takes them as they come. */
 #define BACKLOG 256
 #define LOOPBACK_INDEX 1
-#define OWNER_OF_NAMESPACE 0xb701 /* NS_GET_USERNS */
+#define OWNER_OF_NAMESPACE 0xb701  /* NS_GET_USERNS */
+#define PARENT_OF_NAMESPACE 0xb702 /* NS_GET_PARENT */
 
 /* linux/rtnetlink.h, linux/if_addr.h: ABI. */
 enum { NEW_ADDRESS = 20, ADDRESS_ADDRESS = 1, ADDRESS_LOCAL = 2 };
@@ -163,6 +165,16 @@ static void send_rules_socket(int network_fd) {
     send_descriptors(network_fd, &fd, 1);
 }
 
+/* The outer user namespace is a child of ours. One that a guest made is not: there we would be among
+ * processes that have every right over us. */
+static bool is_child_of_ours(int user) {
+    struct stat own, parent;
+    int fd = ioctl(user, PARENT_OF_NAMESPACE);
+    bool known = fd >= 0 && fstat(fd, &parent) == 0 && stat("/proc/self/ns/user", &own) == 0;
+    if (fd >= 0) close(fd);
+    return known && parent.st_dev == own.st_dev && parent.st_ino == own.st_ino;
+}
+
 /* A network namespace says to which user namespace it belongs: the outer one. Whoever made that, or is
  * root of the machine, has every right in it. */
 static void enter(int pid) {
@@ -172,6 +184,7 @@ static void enter(int pid) {
     if (network < 0) launch_fail("network-enter", path);
     int user = ioctl(network, OWNER_OF_NAMESPACE);
     if (user < 0) launch_fail("network-enter", "owner");
+    if (!is_child_of_ours(user)) launch_fail("network-enter", "not the sandbox's own");
     if (setns(user, CLONE_NEWUSER) < 0 || setns(network, CLONE_NEWNET) < 0)
         launch_fail("network-enter", "namespaces");
     close(user);

@@ -21,10 +21,11 @@ from agentkernel.backends.base import THROUGH_GATEWAY, Blueprint, Sandbox
 from agentkernel.backends.local.diagnose import explain
 from agentkernel.backends.local.idmaps import find_subids, is_host_root
 from agentkernel.backends.local.launcher import LaunchFailure
-from agentkernel.backends.local.network import Handover
+from agentkernel.backends.local.network import Handover, open_rules
 from agentkernel.backends.registry import Backends
 from agentkernel.conformance.network import gateway_of, tried
 from agentkernel.errors import HostError
+from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.files import GuestFiles
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.network.guest_files.paths import BUNDLE
@@ -127,6 +128,42 @@ async def test_sockets_are_held_once(sandbox: Sandbox) -> None:
         await sandbox.open_network()
     sockets.close()
     (await sandbox.open_network()).close()
+
+
+_APART = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def unshare(flags):
+    if libc.unshare(flags): raise OSError(ctypes.get_errno(), "unshare")
+if sys.argv[1]:
+    ids = os.getuid(), os.getgid()
+    unshare(0x10000000)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {ids[0]} 1"),
+                       ("gid_map", f"0 {ids[1]} 1")):
+        with open(f"/proc/self/{name}", "w") as file: file.write(text)
+unshare(0x10000000 | 0x40000000)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_only_a_namespace_that_the_host_made_is_entered() -> None:
+    """In one that a guest made, a process of the host's would be at the guest's mercy."""
+    for guests in (False, True):
+        with subprocess.Popen(  # noqa: ASYNC220 (it starts at once)
+            [sys.executable, "-c", _APART, "guest" if guests else ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as other:
+            assert other.stdin and other.stdout and other.stdout.readline() == b"\n"
+            try:
+                rules = await open_rules(str(agentd_path()), other.pid)
+                rules.close()
+                assert not guests, "it was entered"
+            except LaunchFailure as failure:
+                assert guests, failure
+                assert failure.stage == "network-enter"
+            other.stdin.close()
 
 
 @pytest.mark.usefixtures("descriptors")

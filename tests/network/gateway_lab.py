@@ -15,7 +15,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from agentkernel.network.gateway.messages import Done, NetworkEvent, Operate, Register, Update
+from agentkernel.network.gateway.messages import (
+    GENERATION,
+    Done,
+    Hello,
+    NetworkEvent,
+    Register,
+    Update,
+    Welcome,
+)
 from agentkernel.network.gateway.server import Gateway
 from agentkernel.network.gateway.subjects import Sandbox
 from agentkernel.network.policy.model import Caps, NetworkSetting, Operator, Policy, Rule
@@ -152,8 +160,9 @@ class Lab:
         assert answer == Done(serial=1)
 
     async def operate(self, operator: Operator) -> None:
-        answer = await self.gateway.handle(Operate(serial=1, operator=operator), [])
-        assert answer == Done(serial=1)
+        """As another daemon does when it comes."""
+        hello = Hello(serial=1, generation=GENERATION, operator=operator)
+        assert isinstance(await self.gateway.handle(hello, []), Welcome)
 
 
 @contextlib.asynccontextmanager

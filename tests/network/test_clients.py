@@ -7,7 +7,6 @@ that this machine does not have, or whose registry it can't reach itself, is tol
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -242,11 +241,3 @@ def test_a_client_fails_fast_and_readably(
     assert done["exit_code"] != 0, said
     words = ("403", "forbidden", "reset", "closed", "terminated")
     assert any(word in said for word in words), said[-2000:]
-
-
-def test_what_the_machine_has_is_not_the_guests(allowed: Box) -> None:
-    """Credentials of the machine's clients are not inside, whatever is told of its registries."""
-    for variable, value in os.environ.items():
-        if "TOKEN" in variable or "PASSWORD" in variable:
-            done = allowed.shell("env; cat /etc/pip.conf /etc/npmrc ~/.npmrc 2> /dev/null || true")
-            assert len(value) < 8 or value not in done["stdout"], variable

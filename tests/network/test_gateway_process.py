@@ -264,3 +264,22 @@ async def test_wrong_descriptors_are_refused(tmp_path: Path, sockets: Sockets) -
                 names=str(tmp_path / "missing" / "n"),
             )
         assert await link.count(ID) is None
+
+
+def test_the_keys_of_its_connections_are_written_nowhere(tmp_path: Path) -> None:
+    """A variable that developers leave behind would have them in a file, secrets and all."""
+    show = "import ssl; print(ssl.create_default_context().keylog_filename)"
+    close = "from agentkernel.network.gateway.process import close_to_others; close_to_others()\n"
+    environment = {**os.environ, "SSLKEYLOGFILE": str(tmp_path / "keys")}
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout.strip()
+        for code in (show, close + show)
+    ]
+    assert told == [str(tmp_path / "keys"), "None"]

@@ -50,3 +50,21 @@ async def test_a_request_that_is_denied_is_told_why_and_never_leaves() -> None:
     assert error["who_can_change"] and error["why"] and error["message"]
     assert dialler.dialled == 0
     assert sandbox.kinds() == ["network.deny"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [b"Content-Length: 3\r\n\r\nabc", b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"],
+    ids=["a body", "an upgrade"],
+)
+async def test_a_rule_for_reading_lets_nothing_be_sent(more: bytes) -> None:
+    asked = GET.removesuffix(b"\r\n") + more
+    for methods, status in ((("GET", "HEAD"), 403), ((), 200), (("GET", "POST"), 200)):
+        sandbox = Sandbox(setting=allowing(Rule(host=HOST, methods=methods)))
+        async with (
+            Server(says(OK)).listening() as server,
+            guest(sandbox, To(server.port)) as client,
+        ):
+            response = await client.ask(asked)
+        assert response.status == status
+        assert bool(server.received) == (status == 200)

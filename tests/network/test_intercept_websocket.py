@@ -63,7 +63,7 @@ async def test_messages_pass_both_ways_and_the_handshake_gets_its_secret(
     binding = SecretBinding(reference="u/K", env="K", placeholder=PLACEHOLDER, hosts=(HOST,))
     sandbox = Sandbox(
         setting=NetworkSetting(
-            phases=allowing(Rule(host=HOST, methods=("GET",))).phases,
+            phases=allowing(Rule(host=HOST, methods=("GET", "POST"))).phases,
             secrets=(binding,) if tls else (),
         ),
         operator=Operator(upstream_ca=certificates.authority),

@@ -14,15 +14,17 @@ test("a server inside is reached on a port here, until it is unpublished", async
   await sandbox.jobs.start(["python3", "-m", "http.server", "8000"]);
   const url = `http://127.0.0.1:${listed[0]?.host_port}/`;
   await expect
-    .poll(() =>
-      fetch(url).then(
-        (answer) => answer.status,
-        () => 0,
-      ),
+    .poll(
+      () =>
+        fetch(url, { signal: AbortSignal.timeout(5000) }).then(
+          (answer) => answer.status,
+          () => 0,
+        ),
+      { timeout: 30_000 },
     )
     .toBe(200);
   await sandbox.ports.unpublish(8000);
-  await expect(fetch(url)).rejects.toThrow();
+  await expect(fetch(url, { signal: AbortSignal.timeout(5000) })).rejects.toThrow();
   expect(await rejection(sandbox.ports.unpublish(8000))).toBeInstanceOf(NotFoundError);
 });
 

@@ -34,6 +34,7 @@ from agentkernel.network.starting import package_environment
 
 MACHINE = "machine/"
 """Before the reference of a credential that this machine's own package clients use."""
+_MOST_AUTHORITIES = 16 << 20
 _AUTHORITY = ("network", "authority", "certificate.pem")
 
 
@@ -98,7 +99,20 @@ class NetworkMaking:
             return Operator()
         from agentkernel.config.reading import read_file
 
-        return operator_setting(read_file(path, "user").values, self._machine().rules)
+        operator = operator_setting(read_file(path, "user").values, self._machine().rules)
+        if operator.upstream_ca is not None:
+            try:
+                with open(operator.upstream_ca, "rb") as file:
+                    holds = b"BEGIN CERTIFICATE" in file.read(_MOST_AUTHORITIES)
+            except OSError as exc:
+                raise InvalidInputError(
+                    f"network.upstream_ca can't be read: {operator.upstream_ca}: {exc.strerror}"
+                ) from None
+            if not holds:
+                raise InvalidInputError(
+                    f"network.upstream_ca has no certificate in it: {operator.upstream_ca}"
+                )
+        return operator
 
     def values(self, references: Iterable[str]) -> dict[str, bytes]:
         """Those that are this machine's own, as its files have them now."""

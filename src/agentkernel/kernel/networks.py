@@ -25,7 +25,6 @@ from agentkernel.network.gateway.messages import (
     Counted,
     Events,
     NetworkEvent,
-    Operate,
     Register,
     Secrets,
     Unregister,
@@ -140,12 +139,6 @@ class Networks:
             if way.registered:
                 await self._update(way)
                 await self._send_secrets()
-
-    async def operate(self, operator: Operator) -> None:
-        self.operator = operator
-        if self._link:
-            with contextlib.suppress(LinkClosed):
-                await self._link.call(Operate, operator=operator)
 
     async def secrets_changed(self) -> None:
         """Values were set, rotated or removed: at once."""

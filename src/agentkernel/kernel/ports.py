@@ -77,7 +77,7 @@ class _Gate:
     def __init__(self, published: PublishedPort) -> None:
         self.published = published
         self.listener: socket.socket | None = None
-        self.accepting: asyncio.Task[None] | None = None
+        self.accepting: asyncio.AbstractEventLoop | None = None
         self.connections: set[GuestConnection] = set()
         self.error: str | None = None
         self.closed = False
@@ -85,12 +85,8 @@ class _Gate:
     def close(self) -> None:
         self.closed = True
         if self.listener:
-            # Refuses from now on; the descriptor is closed when nobody waits on it any more.
-            with contextlib.suppress(OSError):
-                self.listener.shutdown(socket.SHUT_RDWR)
-        if self.accepting:
-            self.accepting.cancel()
-        elif self.listener:
+            if self.accepting:
+                self.accepting.remove_reader(self.listener)
             self.listener.close()
         over = SandboxUnavailableError("the port was closed")
         for connection in list(self.connections):
@@ -281,22 +277,35 @@ class Ports:
         listener = gate.listener
         if listener is None or gate.accepting or gate.closed:
             return
-        gate.accepting = asyncio.create_task(self._accepting(live, gate, listener))
-        gate.accepting.add_done_callback(lambda _: listener.close())
+        gate.accepting = asyncio.get_running_loop()
+        gate.accepting.add_reader(listener, self._take, live, gate, listener)
 
-    async def _accepting(self, live: Live, gate: _Gate, listener: socket.socket) -> None:
+    def _take(self, live: Live, gate: _Gate, listener: socket.socket) -> None:
+        """One connection. By a callback: a coroutine that is cancelled in `sock_accept` may have
+        accepted one already, which then nobody closes."""
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptor is left, or the client was gone already
+            self._pause(live, gate, listener)
+            return
+        connection.setblocking(False)
+        task = asyncio.create_task(self._serve(live, gate, connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Also if it was cancelled before it began.
+        task.add_done_callback(partial(_close_unused, connection))
+
+    def _pause(self, live: Live, gate: _Gate, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while not gate.closed:
-            try:
-                connection, _ = await loop.sock_accept(listener)
-            except OSError:  # no descriptor is left, or the client was gone already
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
-            task = asyncio.create_task(self._serve(live, gate, connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            # Also if it was cancelled before it began.
-            task.add_done_callback(partial(_close_unused, connection))
+        loop.remove_reader(listener)
+
+        def again() -> None:
+            if not gate.closed:
+                loop.add_reader(listener, self._take, live, gate, listener)
+
+        loop.call_later(_PAUSE_SECONDS, again)
 
     async def _serve(self, live: Live, gate: _Gate, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(

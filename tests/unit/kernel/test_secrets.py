@@ -33,7 +33,9 @@ class Rows:
 
     def bind(self, name: str, owner: str, *bindings: SecretBinding) -> None:
         setting = msgspec.to_builtins(NetworkSetting(secrets=bindings))
-        record: Any = type("Record", (), {"name": name, "owner": owner, "network": setting})()
+        record: Any = type(
+            "Record", (), {"id": f"id-of-{name}", "name": name, "owner": owner, "network": setting}
+        )()
         self.records.append(record)
 
 
@@ -106,8 +108,8 @@ async def test_bindings_and_who_uses_them(held: Held) -> None:
     held.rows.bind("box", "local", binding)
     held.rows.bind("other", "token:ci", binding)
     (shown,) = await secrets.list(owner="local")
-    assert shown.sandboxes == ["box"]
-    assert (await secrets.remove("TOKEN", owner="local")).sandboxes == ["box"]
+    assert shown.sandboxes == ["box", "id-of-other"], "somebody else's by its id"
+    assert (await secrets.remove("TOKEN", owner="local")).sandboxes == ["box", "id-of-other"]
     with pytest.raises(NotFoundError, match="no secret TOKEN"):
         await secrets.resolve(["TOKEN@a.test"], owner="local")
     with pytest.raises(InvalidInputError, match="names no host"):

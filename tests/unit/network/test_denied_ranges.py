@@ -44,7 +44,7 @@ async def _dial(rules: tuple[Rule, ...], floor: Policy | None, port: int) -> str
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_by_name(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def resolved(self: HostDialler, host: str) -> list[Address]:
+    async def resolved(self: HostDialler, host: str, *_: object) -> list[Address]:
         return [parse_address("127.0.0.1")]
 
     monkeypatch.setattr(HostDialler, "_ask_system", resolved)

@@ -73,13 +73,6 @@ class Secrets(msgspec.Struct, tag="secrets", frozen=True, kw_only=True):
     values: dict[str, bytes]
 
 
-class Operate(msgspec.Struct, tag="operate", frozen=True, kw_only=True):
-    """The operator's settings have changed."""
-
-    serial: int
-    operator: Operator
-
-
 class Status(msgspec.Struct, tag="status", frozen=True, kw_only=True):
     """Asks for `Counted`."""
 
@@ -93,7 +86,7 @@ class Stop(msgspec.Struct, tag="stop", frozen=True, kw_only=True):
     serial: int
 
 
-Call = Hello | Register | Update | Unregister | Secrets | Operate | Status | Stop
+Call = Hello | Register | Update | Unregister | Secrets | Status | Stop
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True, kw_only=True):

@@ -55,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def close_to_others() -> None:
-    """No core dump, and no ptrace or /proc/PID/mem by processes of the same user."""
+    """No core dump, and no ptrace or /proc/PID/mem by processes of the same user; nor are the keys
+    of connections that carry secrets written down for whoever looks into their packets."""
+    os.environ.pop("SSLKEYLOGFILE", None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1)):

@@ -19,7 +19,6 @@ from agentkernel.network.gateway.messages import (
     Call,
     Done,
     Hello,
-    Operate,
     Register,
     Reply,
     Secrets,
@@ -115,9 +114,6 @@ class Gateway:
                 self.world.operator = call.operator
                 await self._judge_all()
                 return self.welcome(call.serial)
-            case Operate():
-                self.world.operator = call.operator
-                await self._judge_all()
             case Secrets():
                 self.world.values = dict(call.values)
             case Register():

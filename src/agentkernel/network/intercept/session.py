@@ -18,6 +18,8 @@ from agentkernel.network.intercept.wire import Lost, Wire
 from agentkernel.network.policy.judging import judge_request
 
 REPEATABLE = ("GET", "HEAD", "OPTIONS")
+READS = frozenset(REPEATABLE)
+"""A rule that allows nothing else is there so that nothing is sent."""
 
 
 class Session:
@@ -84,7 +86,7 @@ class Session:
         target, alone = self._check(head)
         # Before it is judged: what a verdict says has the path in it, and goes into events.
         asked, headers = guard.request(target, head.passed_on())
-        self._judge(head.method, path_of(target))
+        self._judge(head, path_of(target))
         while True:
             far = await self._reach()
             again = self._far_used and head.method in REPEATABLE and head.framing == "none"
@@ -117,13 +119,19 @@ class Session:
         # come on its own, so that it is a flow of its own.
         return check_place(head, self._flow.host, self._flow.port, tls=self._tls)
 
-    def _judge(self, method: str, path: str) -> None:
+    def _judge(self, head: RequestHead, path: str) -> None:
         """By the setting as it is now. Raises Answer."""
-        flow = self._flow
+        flow, method = self._flow, head.method
         policy, floor = flow.subject.setting.policy, flow.subject.operator.floor
         verdict = judge_request(policy, floor, flow.host, flow.port, method, path)
         if verdict.outcome != "allow":
             raise answers.denied(verdict.words, rule=verdict.rule, source=verdict.source)
+        rule = policy.rules[verdict.rule - 1] if verdict.rule and not verdict.by_floor else None
+        if rule and rule.methods and READS.issuperset(rule.methods) and _carries(head):
+            words = "for reading: not with a body, and not to become a WebSocket"
+            raise answers.denied(
+                f"{verdict.words}, {words}", rule=verdict.rule, source=verdict.source
+            )
         flow.extra["request"] = method, path  # a policy that allows it no more ends it
         flow.subject.emit(
             "network.allow",
@@ -166,3 +174,8 @@ class Session:
         response = answers.response_of(answer, self._flow, self._method, self._path)
         await self._client.write(response)
         await self._flow.subject.take(down=len(response))
+
+
+def _carries(head: RequestHead) -> bool:
+    """More goes out with it than the head."""
+    return head.framing != "none" or bool(head.values(b"upgrade"))

@@ -112,12 +112,6 @@ def special_range(network: IPv4Network | IPv6Network) -> Special | None:
     return None
 
 
-def why_not_public(address: Address) -> str | None:
-    """In words that follow "it is"; None: it is public, and not this machine's own."""
-    found = _found(address)
-    return None if found is None else found.words
-
-
 def vet(
     address: Address, rule_private: bool, port_named: bool, *, exact: bool = False
 ) -> str | None:

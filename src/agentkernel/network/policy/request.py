@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.network.policy.comparing import is_wider
 from agentkernel.network.policy.model import FIRST_PHASE, Caps, NetworkSetting, Policy, Rule
 from agentkernel.network.policy.presets import PRESETS, expand_presets
 from agentkernel.network.policy.targets import check_rule, parse_target
@@ -24,7 +23,6 @@ __all__ = [
     "expand_floor",
     "expand_network",
     "expand_phase",
-    "is_wider",
     "parse_target",
 ]
 
