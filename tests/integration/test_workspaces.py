@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -211,3 +212,21 @@ async def test_git_in_a_worktree_can_read(runs: Runs, tmp_path: Path) -> None:
     found = await said(sandbox, "git log --format=%s; git commit --allow-empty -m second")
     assert found.stdout.decode().startswith("first\n") and found.status.exit_code != 0, found
     assert b"ead-only" in found.stderr
+
+
+@pytest.mark.parametrize("engine", ["runc", "crun", "gvisor"])
+async def test_other_engines(
+    runs: Runs, project: Path, need_engine: Callable[[str], Awaitable[None]], engine: str
+) -> None:
+    await need_engine(engine)
+    give_away(project)
+    before = listing(project)
+    sandbox = await runs.create(SandboxSpec(workspace=str(project), backend=engine))
+    script = "pwd; stat -c %u . README; echo two >> README; cat README; ls -A . src"
+    words = (await shell(sandbox, script)).split()
+    assert words[:3] == ["/workspace", "0", "0"] and "two" in words
+    assert ".env" not in words and ".npmrc" not in words
+    assert listing(project) == before
+    sandbox = await runs.create(SandboxSpec(workspace=f"{project}:ro", backend=engine))
+    assert (await said(sandbox, "echo x > README")).status.exit_code != 0
+    assert await shell(sandbox, "cat README") == "one\n"

@@ -53,38 +53,75 @@ class _Directory:
     perhaps: list[str] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
 
+    @property
+    def is_settled(self) -> bool:
+        """A name that came after it was read would have changed its time."""
+        return self.read_ns - self.mtime_ns > _TICK_NS
+
+
+@dataclass
+class _Walk:
+    """What a walk has seen. `times`: every directory with its time and number, in one list, because
+    to go through it is what each start over a big project waits for; none: some were too young."""
+
+    directories: dict[str, _Directory]
+    times: list[tuple[str, int, int]]
+    named: list[str]
+    perhaps: list[str]
+
+    def still_holds(self) -> bool:
+        stat = os.stat
+        try:
+            for path, mtime_ns, inode in self.times:
+                info = stat(path)
+                if info.st_mtime_ns != mtime_ns or info.st_ino != inode:
+                    return False
+        except OSError:
+            return False
+        return bool(self.times)
+
 
 class SecretFinder:
     """Remembers what the last walks have seen. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, _Directory]] = {}
+        self._known: dict[str, _Walk] = {}
         self._lock = threading.Lock()
 
     def find(self, project: str) -> list[str]:
         """Paths below the project, of files and whole directories, in order."""
         with self._lock:
-            known = self._known.pop(project, {})
-        seen: dict[str, _Directory] = {}
-        found: list[str] = []
-        device = os.stat(project).st_dev
-        pending = [""]
-        while pending:
-            here = pending.pop()
-            full = f"{project}/{here}" if here else project
-            entry = _look(full, device, known.get(here))
-            if entry is None:
-                continue
-            seen[here] = entry
-            prefix = f"{here}/" if here else ""
-            found += [prefix + name for name in entry.secrets]
-            found += [prefix + name for name in entry.perhaps if _holds_key(f"{full}/{name}")]
-            pending += [prefix + name for name in entry.below]
+            walk = self._known.pop(project, None)
+        if walk is None or not walk.still_holds():
+            walk = _walked(project, walk.directories if walk else {})
         with self._lock:
-            self._known[project] = seen
+            self._known[project] = walk
             while len(self._known) > _MOST_REMEMBERED:
                 self._known.pop(next(iter(self._known)))
-        return sorted(found)
+        keys = [path for path in walk.perhaps if _holds_key(f"{project}/{path}")]
+        return sorted([*walk.named, *keys])
+
+
+def _walked(project: str, known: dict[str, _Directory]) -> _Walk:
+    seen: dict[str, _Directory] = {}
+    named: list[str] = []
+    perhaps: list[str] = []
+    device = os.stat(project).st_dev
+    pending = [""]
+    while pending:
+        here = pending.pop()
+        entry = _look(f"{project}/{here}" if here else project, device, known.get(here))
+        if entry is None:
+            continue
+        seen[here] = entry
+        prefix = f"{here}/" if here else ""
+        named += [prefix + name for name in entry.secrets]
+        perhaps += [prefix + name for name in entry.perhaps]
+        pending += [prefix + name for name in entry.below]
+    times = []
+    if all(entry.is_settled for entry in seen.values()):
+        times = [(f"{project}/{here}", entry.mtime_ns, entry.inode) for here, entry in seen.items()]
+    return _Walk(seen, times, named, perhaps)
 
 
 def _look(path: str, device: int, before: _Directory | None) -> _Directory | None:
@@ -96,7 +133,7 @@ def _look(path: str, device: int, before: _Directory | None) -> _Directory | Non
         if (
             before is not None
             and (before.mtime_ns, before.inode) == (info.st_mtime_ns, info.st_ino)
-            and before.read_ns - before.mtime_ns > _TICK_NS
+            and before.is_settled
         ):
             return before
         now = _Directory(info.st_mtime_ns, info.st_ino, time.time_ns())
