@@ -40,15 +40,20 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def kernel_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernel")
+@pytest.fixture
+def own_state(state_dir: Path, tmp_path: Path) -> Path:
+    """A state of its own, with the images that are made already."""
+    path = tmp_path / "state"
+    path.mkdir()
+    (state_dir / "images").mkdir(exist_ok=True)
+    (path / "images").symlink_to(state_dir / "images")
+    return path
 
 
 @pytest.fixture
-async def kernel(kernel_dir: Path, project: Path) -> AsyncIterator[Kernel]:
+async def kernel(own_state: Path, project: Path) -> AsyncIterator[Kernel]:
     """With a sandbox `applied` over the project."""
-    async with Kernel(kernel_dir) as kernel:
+    async with Kernel(own_state) as kernel:
         await kernel.create(SandboxSpec(workspace=str(project), ephemeral=False), name=NAME)
         yield kernel
         await kernel.remove(NAME)
