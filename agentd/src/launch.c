@@ -92,12 +92,16 @@ static void join_cgroups(const struct plan *plan) {
 static void enter_outer_and_stage(const struct plan *plan) {
     if (plan->ids != IDS_RANGE) {
         ids_enter_outer(plan);
-        mounts_stage(plan, -1);
+        mounts_stage(plan, -1, -1);
         return;
     }
-    int user_ns = ids_make_range_namespace(plan);
+    int user_ns = ids_make_namespace(&plan->outer_uids, &plan->outer_gids);
+    int project_ns = plan->project_uids.text && plan->project_gids.text
+                         ? ids_make_namespace(&plan->project_uids, &plan->project_gids)
+                         : -1;
     if (unshare(CLONE_NEWNS) < 0) launch_fail("unshare-mount", "");
-    mounts_stage(plan, user_ns);
+    mounts_stage(plan, user_ns, project_ns);
+    if (project_ns >= 0) close(project_ns);
     if (setns(user_ns, CLONE_NEWUSER) < 0) launch_fail("enter-user", "");
     if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
         launch_fail("enter-user", "ids");

@@ -28,7 +28,7 @@ static void wait_byte(int fd) {
 }
 
 /* The child only lives until its namespace is held by our descriptor. */
-int ids_make_range_namespace(const struct plan *plan) {
+int ids_make_namespace(const struct id_map *uids, const struct id_map *gids) {
     int ready[2], done[2];
     if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(done, O_CLOEXEC) < 0) launch_fail("pipe", "");
     pid_t child = fork();
@@ -45,8 +45,8 @@ int ids_make_range_namespace(const struct plan *plan) {
     char byte, pid[16], path[64];
     if (read(ready[0], &byte, 1) != 1) _exit(1); /* the child has said why */
     snprintf(pid, sizeof pid, "%d", (int)child);
-    write_proc("map-range", pid, "uid_map", plan->outer_uids.text);
-    write_proc("map-range", pid, "gid_map", plan->outer_gids.text);
+    write_proc("map-range", pid, "uid_map", uids->text);
+    write_proc("map-range", pid, "gid_map", gids->text);
     snprintf(path, sizeof path, "/proc/%s/ns/user", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) launch_fail("map-range", "namespace");

@@ -5,8 +5,8 @@
 #include "launch_plan.h"
 #include <sys/types.h>
 
-/* Host root: a user namespace with the plan's outer map, held only by the returned descriptor. */
-int ids_make_range_namespace(const struct plan *plan);
+/* Host root: a user namespace with these maps, held only by the returned descriptor. */
+int ids_make_namespace(const struct id_map *uids, const struct id_map *gids);
 
 /* Everybody else: moves the caller into a new user, mount and network namespace, mapped by the
  * outer map. The three are made in one call because the last two must belong to the first. */

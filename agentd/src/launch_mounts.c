@@ -53,7 +53,7 @@ static int set_attributes(int tree, uint64_t set, int userns, bool recursive) {
 
 /* ---- first half ---------------------------------------------------------------------------- */
 
-void mounts_stage(const struct plan *plan, int idmap_fd) {
+void mounts_stage(const struct plan *plan, int idmap_fd, int project_fd) {
     /* Mounts of the host must not receive ours; ours may still see the host unmount things. */
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) launch_fail("propagation", "");
 
@@ -70,8 +70,9 @@ void mounts_stage(const struct plan *plan, int idmap_fd) {
         if (trees[i] < 0) launch_fail("source", source->path);
         uint64_t set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
         if (!source->writable) set |= MOUNT_ATTR_RDONLY;
-        if (set_attributes(trees[i], set, idmap_fd, recursive && !source->is_file) < 0)
-            launch_fail(idmap_fd >= 0 ? "idmap" : "source-attributes", source->path);
+        int idmap = source->is_project && project_fd >= 0 ? project_fd : idmap_fd;
+        if (set_attributes(trees[i], set, idmap, recursive && !source->is_file) < 0)
+            launch_fail(idmap >= 0 ? "idmap" : "source-attributes", source->path);
     }
     if (mount("tmpfs", plan->staging, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755") < 0 ||
         chdir(plan->staging) < 0)
@@ -160,21 +161,37 @@ static void bind_path(const char *stage, int dir, const char *source, int at,
     close(tree);
 }
 
-static void make_upper(const char *base, uint64_t index, char *upper, char *work, size_t size) {
+/* True if the upper is new. */
+static bool make_upper(const char *base, uint64_t index, char *upper, char *work, size_t size) {
     char parent[48];
     snprintf(parent, sizeof parent, "%s/%llu", base, (unsigned long long)index);
     snprintf(upper, size, "%s/u", parent);
     snprintf(work, size, "%s/w", parent);
     const char *names[] = {parent, upper, work};
-    for (int i = 0; i < 3; i++)
-        if (mkdir(names[i], 0755) < 0 && errno != EEXIST) launch_fail("upper", names[i]);
+    bool made[3];
+    for (int i = 0; i < 3; i++) {
+        made[i] = mkdir(names[i], 0755) == 0;
+        if (!made[i] && errno != EEXIST) launch_fail("upper", names[i]);
+    }
+    return made[1];
+}
+
+/* The upper's own directory is the overlay's: it looks as the topmost lower does. */
+static void make_alike(const char *upper, const char *lowers) {
+    struct stat st;
+    char name[24];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(lowers, ":"), lowers);
+    if (stat(name, &st) < 0 || chown(upper, st.st_uid, st.st_gid) < 0 ||
+        chmod(upper, st.st_mode & 01777) < 0)
+        launch_fail("upper", upper);
 }
 
 static void op_overlay(struct root *root, const struct plan_op *op) {
     char base[24] = UPPER_DIR, upper[64], work[64], options[4096], path[40];
     if (root->plan->upper_source >= 0)
         snprintf(base, sizeof base, "%lld", (long long)root->plan->upper_source);
-    make_upper(base, op->index, upper, work, sizeof upper);
+    if (make_upper(base, op->index, upper, work, sizeof upper) && op->alike)
+        make_alike(upper, op->lowers);
     int n = snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s,workdir=%s,userxattr",
                      op->lowers, upper, work);
     if (n >= (int)sizeof options) {
@@ -202,14 +219,27 @@ static void op_tmpfs(const struct root *root, const struct plan_op *op) {
     mount_at(root, "tmpfs", "tmpfs", op->target, flags, options);
 }
 
-/* A host directory, read-only, at its own path. An overlay and not a bind: through a bind, even a
+/* A host directory, read-only. An overlay and not a bind: through a bind, even a
  * read-only one, a guest can connect to unix sockets that lie in it. An overlay without an upper
  * wants a second lower; an empty one changes nothing. */
 static void op_tree(const struct root *root, const struct plan_op *op) {
-    char options[96];
-    snprintf(options, sizeof options, "lowerdir=%llu:" EMPTY_DIR ",userxattr",
-             (unsigned long long)op->index);
+    char options[256];
+    if (op->lowers)
+        snprintf(options, sizeof options, "lowerdir=%s,userxattr", op->lowers);
+    else
+        snprintf(options, sizeof options, "lowerdir=%llu:" EMPTY_DIR ",userxattr",
+                 (unsigned long long)op->index);
     mount_at(root, "tree", "overlay", op->target, MS_RDONLY | MS_NOSUID | MS_NODEV, options);
+}
+
+/* A host directory itself, writable as its source is. Sockets in it can be reached: who asks for this
+ * has been told. Mounts below a source are the kernel's to keep together with it. */
+static void op_bind(const struct root *root, const struct plan_op *op) {
+    char name[24];
+    snprintf(name, sizeof name, "%llu", (unsigned long long)op->index);
+    int at = open_target(root, op->target, true);
+    bind_path("bind", root->staging, name, at, true, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+    close(at);
 }
 
 /* Takes a node of the host's /dev only if it really is that device. */
@@ -367,6 +397,7 @@ static void run_op(struct root *root, const struct plan_op *op) {
     case OP_OVERLAY: op_overlay(root, op); break;
     case OP_TMPFS: op_tmpfs(root, op); break;
     case OP_TREE: op_tree(root, op); break;
+    case OP_BIND: op_bind(root, op); break;
     case OP_PROC:
         mount_at(root, "proc", "proc", op->target, MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
         break;

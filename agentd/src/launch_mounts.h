@@ -8,8 +8,9 @@
 
 /* First half, in the launcher's own mount namespace: every host path the sandbox needs becomes a
  * numbered mount in a tmpfs at plan->staging. From here on nobody uses a host path, so none can
- * show up in the guest's mountinfo. `idmap_fd` is a user namespace to idmap by, or -1. */
-void mounts_stage(const struct plan *plan, int idmap_fd);
+ * show up in the guest's mountinfo. `idmap_fd` is a user namespace to idmap by, or -1; `project_fd`
+ * the one for sources that are projects, or -1: the same. */
+void mounts_stage(const struct plan *plan, int idmap_fd, int project_fd);
 
 /* Second half, in the guest's namespaces: builds the root from the staged mounts and makes it "/".
  * Returns a descriptor of the agentd binary on its read-only mount. */

@@ -22,6 +22,13 @@ static char *text(const struct mp_value *map, const char *key) {
     return out;
 }
 
+/* NULL where it is not there. */
+static char *optional_text(const struct mp_value *map, const char *key) {
+    char *out = NULL;
+    if (mp_get_text(map, key, &out) == MP_WRONG) bad_plan(key);
+    return out;
+}
+
 static uint64_t number(const struct mp_value *map, const char *key) {
     uint64_t out = 0;
     if (mp_get_uint(map, key, UINT64_MAX, &out) == MP_WRONG) bad_plan(key);
@@ -56,7 +63,8 @@ static enum id_mode id_mode(const struct mp_value *map) {
 
 static enum op_kind op_kind(const struct mp_value *map) {
     static const struct { const char *name; enum op_kind kind; } kinds[] = {
-        {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"tree", OP_TREE}, {"proc", OP_PROC},
+        {"overlay", OP_OVERLAY}, {"tmpfs", OP_TMPFS}, {"tree", OP_TREE}, {"bind", OP_BIND},
+        {"proc", OP_PROC},
         {"dev", OP_DEV}, {"mask", OP_MASK}, {"readonly", OP_READONLY}, {"data", OP_DATA},
         {"write", OP_WRITE}, {"dir", OP_DIR}, {"cgroup", OP_CGROUP}, {"stage", OP_STAGE},
         {"nosuid", OP_NOSUID},
@@ -71,6 +79,7 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->kind = op_kind(map);
     op->target = text(map, "target");
     if (op->kind == OP_OVERLAY) op->lowers = text(map, "lowers");
+    if (op->kind == OP_TREE) op->lowers = optional_text(map, "lowers");
     if (op->kind == OP_CGROUP) {
         op->type = text(map, "type");
         op->options = text(map, "options");
@@ -80,6 +89,7 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->inodes = number(map, "inodes");
     op->mode = number(map, "mode");
     op->noexec = flag(map, "noexec");
+    op->alike = flag(map, "alike");
     if (mp_get_bin(map, "content", &op->content, &op->content_size) == MP_WRONG) bad_plan("content");
 }
 
@@ -108,6 +118,8 @@ void plan_read(int fd, struct plan *plan) {
     plan->outer_gids.text = text(map, "outer_gids");
     plan->inner_uids.text = text(map, "inner_uids");
     plan->inner_gids.text = text(map, "inner_gids");
+    plan->project_uids.text = optional_text(map, "project_uids");
+    plan->project_gids.text = optional_text(map, "project_gids");
     plan->newuidmap = text(map, "newuidmap");
     plan->newgidmap = text(map, "newgidmap");
     plan->staging = text(map, "staging");
@@ -139,6 +151,7 @@ void plan_read(int fd, struct plan *plan) {
         plan->sources[i].is_file = flag(&sources->items[i], "file");
         plan->sources[i].writable = flag(&sources->items[i], "writable");
         plan->sources[i].is_image = flag(&sources->items[i], "image");
+        plan->sources[i].is_project = flag(&sources->items[i], "project");
     }
     plan->ops = read_ops(ops, &plan->op_count);
     plan->late = read_ops(array(map, "late"), &plan->late_count);

@@ -21,12 +21,14 @@ struct plan_source {
     bool is_file;
     bool writable;
     bool is_image; /* a file that holds an ext4 file system, which is what is meant */
+    bool is_project; /* its owner is the sandbox's user: idmapped by project_uids and project_gids */
 };
 
 enum op_kind {
     OP_OVERLAY,
     OP_TMPFS,
     OP_TREE,
+    OP_BIND,
     OP_PROC,
     OP_DEV,
     OP_MASK,
@@ -42,14 +44,15 @@ enum op_kind {
 struct plan_op {
     enum op_kind kind;
     char *target;
-    char *lowers;   /* overlay: "0:3:1" */
+    char *lowers;   /* overlay: "0:3:1"; tree: the same, or NULL: source `index` alone */
     char *type;     /* cgroup: "cgroup2" or "cgroup" */
     char *options;  /* cgroup: the controllers of a v1 hierarchy */
-    uint64_t index; /* overlay: number of its upper; tree: source */
+    uint64_t index; /* overlay: number of its upper; tree, bind: source */
     uint64_t size;
     uint64_t inodes;
     uint64_t mode;
     bool noexec;
+    bool alike; /* overlay: owner and mode are the topmost lower's */
     const unsigned char *content;
     size_t content_size;
 };
@@ -57,6 +60,7 @@ struct plan_op {
 struct plan {
     enum id_mode ids;
     struct id_map outer_uids, outer_gids, inner_uids, inner_gids;
+    struct id_map project_uids, project_gids; /* NULL: as the outer ones */
     char *newuidmap, *newgidmap;
     char *staging;
     char **cgroups;

@@ -87,6 +87,20 @@ def test_directories_of_the_host_need_their_scope(network_daemon: NetworkDaemon)
     assert status != 403
 
 
+def test_workspaces_need_the_scope_of_directories(
+    network_daemon: NetworkDaemon, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("seen\n")
+    plain = network_daemon.caller("no-workspace")
+    allowed = network_daemon.caller("workspace", scopes=["exec", "host-paths"])
+    for mode in ("cow", "ro", "rw"):
+        wanted = {"workspace": f"{tmp_path}:{mode}", "argv": ["cat", "file"]}
+        status, refused = plain.request("POST", "/v1/run", wanted)
+        assert (status, refused["details"]) == (403, {"needed": "host-paths"}), mode
+        status, body = allowed.request("POST", "/v1/run", wanted)
+        assert (status, body["stdout"]) == (200, "seen\n"), mode
+
+
 def test_nobody_gives_away_what_they_have_not(network_daemon: NetworkDaemon) -> None:
     admin = network_daemon.caller("small-admin", scopes=["read", "admin"])
     status, refused = admin.request("POST", "/v1/tokens", {"name": "x", "scopes": ["host-paths"]})

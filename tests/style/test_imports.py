@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("guest",),
     ("network",),
+    ("workspaces",),
     ("images",),
     ("backends",),
     ("kernel",),

@@ -21,6 +21,7 @@ from agentkernel.client._async import (
     sandbox,
     secrets,
     tokens,
+    workspace,
 )
 from agentkernel.server import openapi
 
@@ -35,6 +36,7 @@ CLASSES = {
     "network": network.AsyncNetwork,
     "secrets": secrets.AsyncSecrets,
     "tokens": tokens.AsyncTokens,
+    "workspace": workspace.AsyncWorkspace,
 }
 
 
@@ -107,6 +109,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "switchNetworkPhase": ("network.phase", "network phase"),
     "explainNetwork": ("network.why", "network why"),
     "streamNetworkLog": ("network.log", "network log, network tail"),
+    "diffWorkspace": ("workspace.diff", "diff"),
+    "applyWorkspace": ("workspace.apply", "apply"),
+    "discardWorkspace": ("workspace.discard", "discard"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }
@@ -194,6 +199,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         sandbox,
         secrets,
         tokens,
+        workspace,
     )
 
     assert _sync.__doc__
@@ -208,6 +214,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "network": network.Network,
         "secrets": secrets.Secrets,
         "tokens": tokens.Tokens,
+        "workspace": workspace.Workspace,
     }
     for shown, kind in CLASSES.items():
         for name in (one for one in vars(kind) if not one.startswith("_")):

@@ -46,3 +46,4 @@ export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
 export type { Schemas } from "./wire.ts";
+export { Workspace, type WorkspaceApplied, type WorkspaceDiff } from "./workspace.ts";

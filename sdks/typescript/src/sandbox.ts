@@ -35,6 +35,7 @@ import { type SandboxSpec, specBody } from "./specs.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
 import type { Schemas } from "./wire.ts";
+import { Workspace } from "./workspace.ts";
 
 const PAGE = 500;
 const STOP_SECONDS = 60;
@@ -90,6 +91,7 @@ export class Sandbox implements AsyncDisposable {
   readonly files: Files;
   readonly jobs: Jobs;
   readonly ports: Ports;
+  readonly workspace: Workspace;
   readonly network: Network;
   readonly #client: Client;
   readonly #path: string;
@@ -100,6 +102,7 @@ export class Sandbox implements AsyncDisposable {
     this.files = new Files(client, info.id);
     this.jobs = new Jobs(client, info.id);
     this.ports = new Ports(client, info.id);
+    this.workspace = new Workspace(client, info.id);
     this.network = new Network(client, info.id);
     this.#client = client;
     this.#path = `/v1/sandboxes/${segment(info.id)}`;

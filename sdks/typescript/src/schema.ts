@@ -209,6 +209,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/workspace/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a sandbox has changed in its copy-on-write workspace */
+        get: operations["diffWorkspace"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/workspace/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a sandbox's changes in the directory itself; needs the scope host-paths */
+        post: operations["applyWorkspace"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/workspace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Forget the changes of a stopped sandbox in its workspace */
+        delete: operations["discardWorkspace"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -842,6 +893,29 @@ export interface components {
             client?: string | null;
         };
         /**
+         * AppliedFile
+         * @description What became of one change. `held`: it needs `allow_risky`; `skipped`: it can't be made.
+         */
+        AppliedFile: {
+            path: string;
+            /** @enum {unknown} */
+            kind: "added" | "deleted" | "modified";
+            /** @enum {unknown} */
+            outcome: "applied" | "conflict" | "held" | "skipped";
+            why: string;
+        };
+        /**
+         * Apply
+         * @description `paths`: only these and what is below them, from the workspace's top. `allow_risky`: also
+         *         what makes other programs of the user run something.
+         */
+        Apply: {
+            /** @default [] */
+            paths?: string[];
+            /** @default false */
+            allow_risky?: boolean;
+        };
+        /**
          * AuditEntry
          * @description A line of the log as it stands. `hash` is that of the line before it.
          */
@@ -1241,6 +1315,28 @@ export interface components {
             limits: string[];
         };
         /**
+         * FileChange
+         * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
+         *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
+         *         `removed_lines`: null for what is no text, and for what was not looked into.
+         */
+        FileChange: {
+            path: string;
+            /** @enum {unknown} */
+            kind: "added" | "deleted" | "modified" | "renamed";
+            /** @enum {unknown} */
+            type: "directory" | "file" | "special" | "symlink";
+            old_path: string | null;
+            path_b64: string | null;
+            old_mode: string | null;
+            new_mode: string | null;
+            binary: boolean;
+            added_lines: number | null;
+            removed_lines: number | null;
+            host_changed: boolean;
+            problem: string | null;
+        };
+        /**
          * FileType
          * @enum {unknown}
          */
@@ -1475,6 +1571,10 @@ export interface components {
             secrets?: string[];
             /** @default [] */
             ports?: string[];
+            /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1801,6 +1901,10 @@ export interface components {
             /** @default [] */
             ports?: string[];
             /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
+            /** @default null */
             argv?: string[] | null;
             /** @default null */
             shell?: string | null;
@@ -1845,7 +1949,9 @@ export interface components {
              *       "host_env": {},
              *       "network": null,
              *       "secrets": [],
-             *       "ports": []
+             *       "ports": [],
+             *       "workspace": null,
+             *       "workspace_secrets": false
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1880,7 +1986,9 @@ export interface components {
              *       "host_env": {},
              *       "network": null,
              *       "secrets": [],
-             *       "ports": []
+             *       "ports": [],
+             *       "workspace": null,
+             *       "workspace_secrets": false
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1975,7 +2083,8 @@ export interface components {
          *         shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
          *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
          *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
-         *         this machine.
+         *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
+         *         it that look like secrets are left out unless `workspace_secrets`.
          */
         SandboxSpec: {
             /** @default native */
@@ -2026,6 +2135,10 @@ export interface components {
             secrets?: string[];
             /** @default [] */
             ports?: string[];
+            /** @default null */
+            workspace?: string | null;
+            /** @default false */
+            workspace_secrets?: boolean;
         };
         /**
          * SandboxUpdate
@@ -2235,6 +2348,23 @@ export interface components {
          */
         Words: {
             text: string;
+        };
+        /**
+         * WorkspaceApplied
+         * @description `complete`: every change that was asked for is made.
+         */
+        WorkspaceApplied: {
+            files: components["schemas"]["AppliedFile"][];
+            complete: boolean;
+        };
+        /**
+         * WorkspaceDiff
+         * @description `truncated`: there are more changes, or more of the patch, than an answer holds.
+         */
+        WorkspaceDiff: {
+            changes: components["schemas"]["FileChange"][];
+            patch: string;
+            truncated: boolean;
         };
         /**
          * Written
@@ -2656,6 +2786,80 @@ export interface operations {
                 id: string;
                 /** @description Number of the port inside. */
                 port: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    diffWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDiff"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    applyWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Apply"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceApplied"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    discardWorkspace: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the sandbox. */
+                id: string;
             };
             cookie?: never;
         };

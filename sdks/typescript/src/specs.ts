@@ -32,6 +32,10 @@ export interface SandboxSpec {
   secrets?: string[];
   /** `[[ADDRESS:]HOST_PORT:]PORT` or `preview:PORT`: published on the daemon's machine. */
   ports?: string[];
+  /** `DIR[:cow|ro|rw]`: a directory of the daemon's machine at `/workspace`, where commands begin. */
+  workspace?: string;
+  /** Whether files in it that look like secrets are shown. They are not, unless true. */
+  workspaceSecrets?: boolean;
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

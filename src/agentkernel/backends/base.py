@@ -15,10 +15,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from agentkernel.errors import UnsupportedError
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.profiles import Limits
+from agentkernel.workspaces.model import Workspace
 
 Progress = Callable[[str], None]
 NOT_ENFORCED = "not enforced"
@@ -38,7 +40,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `ephemeral`: its files need not outlive its processes, so a bound for them may be memory.
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
-    and `without_network` says why if its profile gives it more.
+    and `without_network` says why if its profile gives it more. `workspace`: a directory of
+    the host that it has.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     host_env: dict[str, str] = {}
     network: NetworkSetup | None = None
     without_network: str = ""
+    workspace: Workspace | None = None
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -194,6 +198,17 @@ class Sandbox(Protocol):
         """Ends every process and leaves nothing behind. Idempotent; safe at any moment."""
 
 
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
+    mark for each file that the guest was not shown; `applied`: a file of ours. Of a sandbox that
+    was not started since its changes were discarded none of them is there."""
+
+    upper: str
+    hidden: str
+    applied: str
+
+
 class Backend(ABC):
     """One engine."""
 
@@ -235,6 +250,14 @@ class Backend(ABC):
     async def end(self, id: str) -> None:
         """Ends whatever still runs of a kept sandbox that nobody holds, and keeps its files.
         Idempotent; cheap where nothing does."""
+
+    def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
+        """Raises UnsupportedError where they can't be seen from outside."""
+        raise UnsupportedError(f"{self.name} has no workspaces")
+
+    async def discard_workspace(self, blueprint: Blueprint) -> None:
+        """Removes those changes. Preconditions: the sandbox does not run."""
+        raise UnsupportedError(f"{self.name} has no workspaces")
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

@@ -39,6 +39,8 @@ def spec_fields(
         "ports": list(options.publish) if getattr(options, "publish", None) else None,
         "network": _network(options),
         "secrets": options.secret,
+        "workspace": _workspace(getattr(options, "workspace", None)),
+        "workspace_secrets": getattr(options, "workspace_secrets", None),
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),
@@ -67,6 +69,18 @@ def _image(text: str) -> str:
     if text.startswith("~"):
         text = os.path.expanduser(text)
     return os.path.abspath(text) if text.startswith(".") else text
+
+
+def _workspace(text: str | None) -> str | None:
+    """DIR[:cow|ro|rw] or none; the directory is meant from here, wherever the daemon is."""
+    if text is None or text == "none":
+        return text
+    path, colon, mode = text.rpartition(":")
+    if not colon or mode not in ("cow", "ro", "rw"):
+        path, mode = text, "cow"
+    if path.startswith("~"):
+        path = os.path.expanduser(path)
+    return f"{os.path.abspath(path)}:{mode}"
 
 
 def command_words(options: argparse.Namespace) -> list[str]:

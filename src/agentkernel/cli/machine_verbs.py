@@ -261,6 +261,50 @@ def add_mcp(commands: Any) -> None:
     _add_client(_verb(verbs, "uninstall", "take this server out of a client's configuration"))
 
 
+def add_diff(commands: Any) -> None:
+    parser = commands.add_parser(
+        "diff",
+        help="show what a sandbox has changed in its workspace",
+        description="Shows what the sandbox NAME has changed in its copy-on-write workspace, as a "
+        "patch that `git apply` takes. The directory itself is as it was.",
+    )
+    parser.add_argument("--stat", action="store_true", help="a line a file instead of the patch")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the patch in it")
+    parser.add_argument("name", metavar="NAME", help="the sandbox")
+
+
+def add_apply(commands: Any) -> None:
+    parser = commands.add_parser(
+        "apply",
+        help="make a sandbox's changes in its workspace here, too",
+        description="Makes what the sandbox NAME has changed in its copy-on-write workspace, or "
+        "what it has at PATHS, in the directory itself. A file that was changed here, too, since "
+        "the sandbox was made is left as it is and told as a conflict; the sandbox's is still in "
+        "the sandbox. Exit status 1: not all is applied.",
+    )
+    parser.add_argument(
+        "--allow-risky", action="store_true",
+        help="also what makes other programs run something (.git, editor, shell and agent "
+        "configuration, workflows) and links that lead out",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("name", metavar="NAME", help="the sandbox")
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="*", help="only this and what is below it (default: all)"
+    )
+
+
+def add_discard(commands: Any) -> None:
+    parser = commands.add_parser(
+        "discard",
+        help="forget what a stopped sandbox has changed in its workspace",
+        description="Removes what the stopped sandbox NAME has changed in its copy-on-write "
+        "workspace. When it is started again it has the directory as it is.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("name", metavar="NAME", help="the sandbox")
+
+
 def _add_client(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scope", choices=("user", "project"), default="user",

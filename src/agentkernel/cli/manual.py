@@ -130,6 +130,15 @@ agentkernel token create ci --expires 30d
 agentkernel token create viewer --scope read --json""",
     "token list": "agentkernel token list --all",
     "token revoke": "agentkernel token revoke ci",
+    "diff": """\
+agentkernel diff fix
+agentkernel diff --stat fix
+agentkernel diff --json fix""",
+    "apply": """\
+agentkernel apply fix
+agentkernel apply fix src/parser.py docs
+agentkernel apply --allow-risky fix .github""",
+    "discard": "agentkernel discard fix",
     "port": """\
 agentkernel port publish work 8000
 agentkernel port list work""",

@@ -27,6 +27,7 @@ _OPTIONS = {
     "sandbox.user": "user",
     "sandbox.toolchains": "toolchains",
     "sandbox.nested_userns": "nested_userns",
+    "sandbox.workspace": "workspace",
     "sandbox.name": "name",
     "sandbox.ttl": "ttl",
     "sandbox.idle_timeout": "idle_timeout",

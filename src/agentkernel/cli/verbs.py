@@ -222,6 +222,15 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             help="`host` (this machine's programs, the default) or a directory with a root file "
             "system",
         )  # fmt: skip
+        group.add_argument(
+            "--workspace", metavar="DIR[:cow|ro|rw]|none",
+            help="a directory of this machine at /workspace, where commands begin; cow (default): "
+            "changes stay inside, ro: none can be made, rw: they are made outside, too",
+        )  # fmt: skip
+        group.add_argument(
+            "--workspace-secrets", action="store_true", default=None,
+            help="show files in it that look like secrets (.env, keys, .npmrc, …)",
+        )  # fmt: skip
     group.add_argument(
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",

@@ -13,6 +13,7 @@ from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.security.profiles import DEFAULT_PROFILE, Limits, security_profile
 
 Origin = Literal["flag", "project", "user", "profile", "default"]
+WORKSPACE_MODES = ("cow", "ro", "rw")
 
 _DEFAULTS: Mapping[str, Any] = {
     "sandbox.backend": "native",
@@ -21,6 +22,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.user": "root",
     "sandbox.toolchains": "host",
     "sandbox.nested_userns": False,
+    "sandbox.workspace": "none",
     "sandbox.on_ttl": "stop",
     "sandbox.on_idle": "stop",
     "network.allow": (),
@@ -95,6 +97,8 @@ def resolve(
                 value = file.values[name]
                 if name == "sandbox.image":
                     value = image_of(file)
+                elif name == "sandbox.workspace":
+                    value = workspace_of(file)
                 settings[name] = Setting(value, file.kind, file.lines.get(name))
                 break
     for name, default in _DEFAULTS.items():
@@ -182,6 +186,30 @@ def image_of(file: ConfigFile) -> str:
             file=file.path,
         )
     return real
+
+
+def workspace_of(file: ConfigFile) -> str:
+    """The workspace a file names, from the file's own directory, with its mode.
+
+    Through a link it may not lead out, as an image may not.
+    """
+    text: str = file.values["sandbox.workspace"]
+    if text == "none":
+        return text
+    path, colon, mode = text.rpartition(":")
+    if not colon or mode not in WORKSPACE_MODES:
+        path, mode = text, "cow"
+    path = os.path.normpath(os.path.join(file.directory, os.path.expanduser(path)))
+    real = os.path.realpath(path)
+    inside = path == file.directory or is_below(path, file.directory)
+    if inside and real != file.directory and not is_below(real, file.directory):
+        raise PolicyDeniedError(
+            f"{place_of(file, 'sandbox.workspace')}: the workspace {text!r} leads out of "
+            f"{file.directory} through a link, to {real}",
+            hint="write the directory itself, or make it a real one",
+            file=file.path,
+        )
+    return f"{real}:{mode}"
 
 
 def is_below(path: str, directory: str) -> bool:

@@ -140,6 +140,14 @@ def _path(value: Any) -> str:
     return path
 
 
+def _workspace(value: Any) -> str:
+    """Where it is depends on the file: see `resolving.workspace_of`."""
+    text = _text(value)
+    if text.startswith(":"):
+        raise ValueError
+    return text
+
+
 def check_label(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise ValueError
@@ -181,6 +189,8 @@ KEYS: Mapping[str, Key] = {
         Key("sandbox.toolchains", _one_of("host", "none"), '"host" or "none"',
             "whether toolchains outside /usr are seen"),
         Key("sandbox.nested_userns", _flag, "true or false", "may make user namespaces (weaker)"),
+        Key("sandbox.workspace", _workspace, 'text: "DIR", "DIR:ro", "DIR:rw" or "none"',
+            "a directory of this machine at /workspace"),
         Key("sandbox.name", _name, "a name of lower-case letters, digits and -",
             "what `sandbox create` calls it", _PROJECT),
         Key("sandbox.ttl", _duration, _TIME, "how long it lives at most"),

@@ -60,6 +60,8 @@ def widenings(
         why = None
         if name == "sandbox.image":
             why = _image_widens(now, before, project)
+        elif name == "sandbox.workspace":
+            why = _workspace_widens(now, project)
         elif name == "network.phase":
             why = _phase_widens(with_it, without)
         if why or judge(now.value, before.value):
@@ -89,6 +91,19 @@ def _image_widens(now: Setting, before: Setting, project: ConfigFile) -> str | N
     if top == home or is_below(home, top):
         return "the file stands in or above your home, so nothing in there is the project's"
     return None if is_below(now.value, top) else f"it is not below {top}"
+
+
+def _workspace_widens(now: Setting, project: ConfigFile) -> str | None:
+    """The project itself, of which the sandbox changes nothing, is what the command is about."""
+    if now.value == "none":
+        return None
+    path, _, mode = now.value.rpartition(":")
+    if mode == "rw":
+        return "it changes files of this machine"
+    home, top = home_directory(), project.directory
+    if top == home or is_below(home, top):
+        return "the file stands in or above your home, so nothing in there is the project's"
+    return None if path == top or is_below(path, top) else f"it is not in {top}"
 
 
 def _phase_widens(with_it: Resolved, without: Resolved) -> str | None:
@@ -148,6 +163,7 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.user": lambda now, before: now in ("root", "0") and before not in ("root", "0"),
     "sandbox.toolchains": lambda now, before: now == "host",
     "sandbox.nested_userns": lambda now, before: bool(now),
+    "sandbox.workspace": _never,  # see _workspace_widens
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,

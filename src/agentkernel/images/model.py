@@ -40,12 +40,14 @@ class Tree:
     """A host directory shown read-only at the same path, because its files name that path.
 
     `hidden` are paths inside it (absolute) that the guest must find empty: credentials and caches
-    that live beside the toolchain. `reason` is what `info` prints.
+    that live beside the toolchain. `reason` is what `info` prints. `owned`: it belongs to whoever
+    owns the workspace.
     """
 
     path: str
     reason: str
     hidden: tuple[str, ...] = ()
+    owned: bool = False
 
 
 @dataclass(frozen=True)

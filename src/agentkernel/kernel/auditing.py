@@ -121,7 +121,7 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path", "expires_seconds", "phase", "port", "public",
+        "path", "expires_seconds", "phase", "port", "public", "allow_risky",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -132,6 +132,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "update": _update,
     "request": lambda request: {"network": _network(request)},
     "change": lambda change: {"rule": f"{change.action} {_target(change)}", **_phase(change)},
+    "paths": lambda paths: {"paths": redact.text(" ".join(paths))} if paths else {},
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     # Not for redact, to which token:ci is a token with its value.

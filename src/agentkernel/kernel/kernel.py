@@ -59,6 +59,7 @@ from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Stor
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.watch import Watch
+from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
 
@@ -92,6 +93,7 @@ class Kernel(Changes, Looks):
         self.secrets: Secrets
         self.networks: Networks
         self.network: NetworkControl
+        self.workspaces: Workspaces
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -118,6 +120,7 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making
         )
+        self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()

@@ -7,6 +7,7 @@ gets stored, so a profile that changes later never widens a sandbox that exists.
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.security.profiles import Limits, security_profile
+from agentkernel.workspaces.model import Workspace, file_clock_ns, parse_workspace
 
 T = TypeVar("T")
 
@@ -65,7 +67,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shown, not obeyed. `host_env` is what of the user's environment says which toolchains the `host`
     image shows; without it, this process's own. `network`: what it may reach. `secrets`:
     NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
-    this machine.
+    this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
+    it that look like secrets are left out unless `workspace_secrets`.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -90,6 +93,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network: NetworkRequest | None = None
     secrets: Annotated[list[str], Meta(max_length=64)] = []
     ports: Annotated[list[str], Meta(max_length=64)] = []
+    workspace: Annotated[str, Meta(max_length=4200)] | None = None
+    workspace_secrets: bool = False
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -122,6 +127,19 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         profile=profile.name,
         ephemeral=spec.ephemeral,
         host_env=spec.host_env,
+        workspace=_workspace(spec),
+    )
+
+
+def _workspace(spec: SandboxSpec) -> Workspace | None:
+    parsed = None if spec.workspace is None else parse_workspace(spec.workspace)
+    if parsed is None:
+        return None
+    return Workspace(
+        path=os.path.realpath(parsed[0]),
+        mode=parsed[1],
+        secrets=spec.workspace_secrets,
+        began_ns=file_clock_ns(),
     )
 
 

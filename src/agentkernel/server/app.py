@@ -172,6 +172,7 @@ def all_routes() -> list[BaseRoute]:
         routes_tokens,
         routes_trees,
         routes_uploads,
+        routes_workspaces,
     )
 
     return [
@@ -189,6 +190,7 @@ def all_routes() -> list[BaseRoute]:
         ),
         *routes_sandboxes.ROUTES,
         *routes_ports.ROUTES,
+        *routes_workspaces.ROUTES,
         *routes_exec.ROUTES,
         *routes_batch.ROUTES,
         *routes_jobs.ROUTES,

@@ -26,6 +26,7 @@ from agentkernel.kernel.store import Overseer, TokenRecord
 from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
 from agentkernel.network.policy.request import NetworkRequest, parse_target
 from agentkernel.network.policy.targets import check_rule as canonical_rule
+from agentkernel.workspaces.model import NONE
 
 __all__ = [
     "LOCAL",
@@ -109,6 +110,8 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
         check_network(connection, spec.network)
     if "host-paths" in caller.scopes:
         return spec
+    if spec.workspace not in (None, NONE):
+        caller.check("host-paths")
     if spec.image != "host":
         caller.check("host-paths")
     return msgspec.structs.replace(spec, host_env={})

@@ -25,6 +25,7 @@ profile = "restrictive"
 user = 1000
 toolchains = "none"
 nested_userns = false
+workspace = "."
 name = "web"
 ttl = "2h"
 idle_timeout = 90

@@ -148,6 +148,13 @@ def test_in_the_home_nothing_is_the_projects(home: Path, project: Write) -> None
     assert [entry.key for entry in widenings(file, None, {})] == ["sandbox.image"]
 
 
+def test_the_project_itself_is_no_wider_workspace(project: Write, tmp_path: Path) -> None:
+    for text in (".", "./sub", ".:ro", "none"):
+        assert keys(project, f'[sandbox]\nworkspace = "{text}"') == [], text
+    for text in (".:rw", "..", str(tmp_path / "elsewhere"), "~"):
+        assert keys(project, f'[sandbox]\nworkspace = "{text}"') == ["sandbox.workspace"], text
+
+
 def test_a_link_out_of_the_project_is_refused_whoever_trusts(
     project: Write, directory: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
+from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.server.app import Service, build_app
 
 SERVER = Path(inspect.getfile(Service)).parent
@@ -115,6 +116,9 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/ports": LOOKS,
     "POST /v1/sandboxes/{id}/ports": "port.publish",
     "DELETE /v1/sandboxes/{id}/ports/{port}": "port.unpublish",
+    "GET /v1/sandboxes/{id}/workspace/diff": "workspace.diff",
+    "POST /v1/sandboxes/{id}/workspace/apply": "workspace.apply",
+    "DELETE /v1/sandboxes/{id}/workspace": "workspace.discard",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
     "POST /v1/run/batch": "exec",
@@ -141,7 +145,18 @@ ROUTES = {
 def public_methods() -> dict[str, Any]:
     return {
         f"{kind.__name__}.{name}": value
-        for kind in (Kernel, Changes, Looks, Uses, Jobs, NetworkControl, Ports, Secrets, Tokens)
+        for kind in (
+            Kernel,
+            Changes,
+            Looks,
+            Uses,
+            Jobs,
+            NetworkControl,
+            Ports,
+            Secrets,
+            Tokens,
+            Workspaces,
+        )
         for name, value in vars(kind).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }

@@ -9,6 +9,7 @@ and remove what any other left behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import time
@@ -25,6 +26,7 @@ from agentkernel.backends.base import (
     EffectiveLine,
     NetworkSockets,
     Progress,
+    WorkspaceFiles,
 )
 from agentkernel.backends.local import diagnose, idmaps
 from agentkernel.backends.local.boot import boot_configuration
@@ -46,15 +48,23 @@ from agentkernel.backends.local.sandbox import (
     LocalSandbox,
     end_sandbox,
     remove_files,
+    remove_guest_files,
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.backends.local.workspace import (
+    Project,
+    add_trees,
+    find_project,
+    workspace_lines,
+)
 from agentkernel.errors import (
     AgentKernelError,
     LaunchError,
     NotFoundError,
     SandboxUnavailableError,
     UnenforceableError,
+    UnsupportedError,
 )
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -63,6 +73,7 @@ from agentkernel.images.cache import prune
 from agentkernel.images.model import IdView, RootFilesystem
 from agentkernel.images.resolve import resolve_image
 from agentkernel.security.profiles import Limits
+from agentkernel.workspaces.secret_files import SecretFinder
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
@@ -80,6 +91,7 @@ class Launch:
     groups: SandboxGroups
     maps: idmaps.IdMaps
     directory: SandboxDirectory
+    project: Project | None = None
 
 
 class LocalBackend(Backend):
@@ -95,6 +107,7 @@ class LocalBackend(Backend):
         self._images = state_dir / "images"
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
+        self._finder = SecretFinder()
         self._resolved: dict[object, tuple[float, RootFilesystem]] = {}
 
     # -- what an engine says ---------------------------------------------------------------------
@@ -183,6 +196,29 @@ class LocalBackend(Backend):
             if directory.is_marked():
                 await self._end_unwatched(directory)
 
+    def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        upper = directory.workspace_upper
+        if directory.image.exists():
+            raise UnsupportedError(
+                "this sandbox's files are on a disk of their own (--disk), which only it can read",
+                hint="take files out with `agentkernel sandbox cp`, or make it without --disk",
+            )
+        if blueprint.owned or blueprint.ephemeral:
+            raise UnsupportedError(
+                "this sandbox's files are in memory, and gone with it",
+                hint="make one that is kept: agentkernel sandbox create --workspace DIR",
+            )
+        applied = directory.path / "applied"
+        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
+
+    async def discard_workspace(self, blueprint: Blueprint) -> None:
+        directory = SandboxDirectory(self._kept / blueprint.id)
+        with host_errors("discarding changes"):
+            await remove_guest_files(directory.workspace_upper.parent, _maps_for_removal())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(directory.path / "applied")
+
     # -- how -------------------------------------------------------------------------------------
 
     async def _end_unwatched(self, directory: SandboxDirectory) -> None:
@@ -216,7 +252,8 @@ class LocalBackend(Backend):
             maps = self._choose_ids(blueprint, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
-            root = await self._root(blueprint, maps, progress)
+            project = await self._project(blueprint, maps, directory)
+            root = add_trees(await self._root(blueprint, maps, progress), project)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
@@ -225,10 +262,11 @@ class LocalBackend(Backend):
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
             pid, network = await self._launch(
-                blueprint, maps, root, directory, groups, upper, token
+                blueprint, maps, root, directory, groups, upper, token, project
             )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
+            lines += workspace_lines(project)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -258,6 +296,16 @@ class LocalBackend(Backend):
     async def _connect(self, directory: SandboxDirectory, token: bytes) -> GuestChannel:
         place = directory.path if self.listen is None else directory.engine
         return await GuestChannel.connect(str(place), token)
+
+    async def _project(
+        self, blueprint: Blueprint, maps: idmaps.IdMaps, directory: SandboxDirectory
+    ) -> Project | None:
+        if blueprint.workspace is None:
+            return None
+        # The first look at a big project takes its time.
+        return await asyncio.to_thread(
+            find_project, blueprint, maps, directory, self._state_dir, self._finder
+        )
 
     def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
         default = idmaps.guest_uid(blueprint.user)
@@ -342,6 +390,7 @@ class LocalBackend(Backend):
         groups: SandboxGroups,
         upper: Upper,
         token: bytes,
+        project: Project | None,
     ) -> tuple[int, NetworkSockets | None]:
         path = None
         if upper.kind == "directory":
@@ -365,7 +414,7 @@ class LocalBackend(Backend):
         if upper.kind == "memory" and upper.size is not None:
             plan.upper_bytes = upper.size
             plan.upper_inodes = max(4096, upper.size // 4096)
-        under_way = Launch(plan, root, groups, maps, directory)
+        under_way = Launch(plan, root, groups, maps, directory, project)
         self.prepare(under_way, blueprint)
         record = directory.open_record()
         try:

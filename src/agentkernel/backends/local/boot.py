@@ -11,6 +11,7 @@ from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.seccomp.compiler import compile_profile
+from agentkernel.workspaces.model import TARGET
 
 _CONNECT_MS = 30_000
 _PROCESS_OOM_SCORE = 200
@@ -24,7 +25,7 @@ def boot_configuration(
         "token": token,
         "ephemeral": blueprint.owned,
         "connect_ms": _CONNECT_MS,
-        "cwd": "/",
+        "cwd": TARGET if blueprint.workspace else "/",
         "user": blueprint.user,
         "caps": to_mask(blueprint.capabilities),
         "seccomp": compile_profile(

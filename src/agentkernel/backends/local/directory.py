@@ -10,7 +10,9 @@
                  before the first thing that has to be undone until after the last
         layers   host paths of the layers it stands on, a line each
         engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
+        applied  what of its workspace was applied to the host, and when
         upper/   the guest's files, unless they are in memory
+        hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
 
 A directory below `runs` gets its final name only once its lock is held, so one that can be locked
@@ -33,10 +35,11 @@ from agentkernel.backends.base import EffectiveLine
 from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.backends.local.shortages import host_error
 from agentkernel.images.model import RootFilesystem
+from agentkernel.workspaces.model import UPPER_INDEX
 
 _UNFINISHED = ".new-"
 _RUNNING_FILES = ("s", "process", "runtime", ".runtime", "groups")
-_OWN_FILES = ("image", ".image", "layers", "lock")
+_OWN_FILES = ("image", ".image", "layers", "applied", "applied.new", "lock")
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -105,6 +108,15 @@ class SandboxDirectory:
     @property
     def image(self) -> Path:
         return self.path / "image"
+
+    @property
+    def workspace_upper(self) -> Path:
+        """The changes of a copy-on-write workspace, where they are not in memory."""
+        return self.upper / str(UPPER_INDEX) / "u"
+
+    @property
+    def hidden(self) -> Path:
+        return self.path / "hidden"
 
     def make_upper(self) -> Path:
         self.upper.mkdir(mode=0o755, exist_ok=True)
@@ -186,6 +198,8 @@ class SandboxDirectory:
     def remove(self) -> None:
         """Removes what is ours, last the lock. The upper, which a guest shaped, must be gone."""
         self.forget_runtime()
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.hidden)
         for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)

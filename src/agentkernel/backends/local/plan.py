@@ -40,6 +40,8 @@ class LaunchPlan:
     boot: bytes
     nested_userns: bool = False
     network: NetworkSetup | None = None
+    project_uids: Lines = ()
+    project_gids: Lines = ()
     cgroups: list[str] = field(default_factory=list)
     upper: str | None = None
     upper_is_image: bool = False
@@ -56,10 +58,18 @@ class LaunchPlan:
     _stacks: int = 0
 
     def source(
-        self, path: str, *, file: bool = False, writable: bool = False, image: bool = False
+        self,
+        path: str,
+        *,
+        file: bool = False,
+        writable: bool = False,
+        image: bool = False,
+        project: bool = False,
     ) -> int:
         """The number of a host path. The same path is staged once."""
-        entry = {"path": path, "file": file, "writable": writable, "image": image}
+        entry: dict[str, Any] = {"path": path, "file": file, "writable": writable, "image": image}
+        if project:
+            entry["project"] = True
         if entry not in self._sources:
             self._sources.append(entry)
         return self._sources.index(entry)
@@ -93,8 +103,15 @@ class LaunchPlan:
         engine = self.engine_directory
         engine_source = self.source(engine, writable=True) if engine else -1
         ranges = self.maps.mode != "single"
+        project = {}
+        if self.project_uids:
+            project = {
+                "project_uids": _lines(self.project_uids),
+                "project_gids": _lines(self.project_gids),
+            }
         return msgspec.msgpack.encode(
             {
+                **project,
                 "ids": self.maps.mode,
                 "outer_uids": _lines(self.maps.outer_uids),
                 "outer_gids": _lines(self.maps.outer_gids),
@@ -166,7 +183,7 @@ def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
     for path, text in _own_files(plan.hostname, plan.network).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
     for tree in root.trees:
-        plan.op("tree", tree.path, index=plan.source(tree.path))
+        plan.op("tree", tree.path, index=plan.source(tree.path, project=tree.owned))
         for hidden in tree.hidden:
             plan.op("mask", hidden)
 

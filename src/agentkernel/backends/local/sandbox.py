@@ -244,21 +244,31 @@ async def remove_files(directory: SandboxDirectory, maps: idmaps.IdMaps) -> None
 
     Raises HostError where the system forbids the user namespace that the files belong to.
     """
-    if directory.upper.exists() and not _remove_if_empty(directory.upper):
-        plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
-        plan.source(str(directory.upper), writable=True)
-        try:
-            await remove_upper(str(agentd_path()), plan.encode())
-        except LaunchFailure as failure:
-            if failure.stage == "launcher":
-                raise LaunchError(
-                    f"files of a sandbox can't be removed: {failure.detail}", hint="remove it again"
-                ) from None
-            if failure.stage != "remove":
-                raise explain(failure, as_root=maps.mode == "range", upper=None) from None
-            error = OSError(failure.errno, os.strerror(failure.errno), failure.detail)
-            raise host_error(error, "removing files of a sandbox") from None
+    await remove_guest_files(directory.upper, maps)
     directory.remove()
+
+
+async def remove_guest_files(path: Path, maps: idmaps.IdMaps) -> None:
+    """A directory that a guest has shaped. Idempotent. Raises as above."""
+    if _is_gone(path) or _remove_if_empty(path):
+        return
+    plan = LaunchPlan(maps, "", "", "", frozenset(), b"")
+    plan.source(str(path), writable=True)
+    try:
+        await remove_upper(str(agentd_path()), plan.encode())
+    except LaunchFailure as failure:
+        if failure.stage == "launcher":
+            raise LaunchError(
+                f"files of a sandbox can't be removed: {failure.detail}", hint="remove it again"
+            ) from None
+        if failure.stage != "remove":
+            raise explain(failure, as_root=maps.mode == "range", upper=None) from None
+        error = OSError(failure.errno, os.strerror(failure.errno), failure.detail)
+        raise host_error(error, "removing files of a sandbox") from None
+
+
+def _is_gone(path: Path) -> bool:
+    return not path.exists()
 
 
 def _remove_if_empty(path: Path) -> bool:

@@ -20,6 +20,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.plan import add_files, add_stacks
 from agentkernel.backends.local.sandbox import LocalSandbox
+from agentkernel.backends.local.workspace import add_workspace
 from agentkernel.backends.oci.backend import OciBackend, refuse_shifted, replace_line
 from agentkernel.backends.oci.config import SOCKET_DIRECTORY, sentry_config
 from agentkernel.backends.oci.programs import need_program
@@ -133,6 +134,7 @@ class GvisorBackend(OciBackend):
         launch.plan.engine_directory = str(launch.directory.make_engine())
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
+        add_workspace(launch.plan, launch.project, blueprint.user)
         self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint))
 
     def can_enter(self, blueprint: Blueprint) -> bool:

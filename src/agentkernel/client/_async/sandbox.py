@@ -25,6 +25,7 @@ from agentkernel.client._async.transport import (
     AsyncTransport,
     shared_transport,
 )
+from agentkernel.client._async.workspace import AsyncWorkspace
 from agentkernel.client.results import CommandResult, Event, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import segment
@@ -47,6 +48,7 @@ class AsyncSandbox:
         self.jobs = AsyncJobs(transport, info.id)
         self.network = AsyncNetwork(transport, info.id)
         self.ports = AsyncPorts(transport, info.id)
+        self.workspace = AsyncWorkspace(transport, info.id)
 
     @property
     def id(self) -> str:

@@ -26,6 +26,7 @@ from agentkernel.client._sync.transport import (
     Transport,
     shared_transport,
 )
+from agentkernel.client._sync.workspace import Workspace
 from agentkernel.client.results import CommandResult, Event, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import segment
@@ -48,6 +49,7 @@ class Sandbox:
         self.jobs = Jobs(transport, info.id)
         self.network = Network(transport, info.id)
         self.ports = Ports(transport, info.id)
+        self.workspace = Workspace(transport, info.id)
 
     @property
     def id(self) -> str:

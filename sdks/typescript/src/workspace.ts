@@ -1,0 +1,47 @@
+/** What became of a sandbox's copy-on-write workspace. */
+
+import type { CallOptions, Client } from "./client.ts";
+import { objectOf } from "./results.ts";
+import { segment } from "./target.ts";
+import type { Schemas } from "./wire.ts";
+
+/** `changes`, one a file, and a `patch` for people and for `git apply`. */
+export type WorkspaceDiff = Schemas["WorkspaceDiff"];
+/** What became of each change; `complete`: all are made. */
+export type WorkspaceApplied = Schemas["WorkspaceApplied"];
+
+/** That of one sandbox: `sandbox.workspace`. */
+export class Workspace {
+  readonly #client: Client;
+  readonly #path: string;
+
+  constructor(client: Client, sandbox: string) {
+    this.#client = client;
+    this.#path = `/v1/sandboxes/${segment(sandbox)}/workspace`;
+  }
+
+  /** What the sandbox has changed. `truncated`: there is more than an answer holds. */
+  async diff(options: CallOptions = {}): Promise<WorkspaceDiff> {
+    const found = await this.#client.call("GET", `${this.#path}/diff`, { signal: options.signal });
+    return objectOf(found) as unknown as WorkspaceDiff;
+  }
+
+  /**
+   * Makes its changes in the directory itself, all or those at `paths`. `files` tells what became of
+   * each: applied, conflict (it was changed there, too), held (it needs `allowRisky`) or skipped.
+   */
+  async apply(
+    paths: string[] = [],
+    options: CallOptions & { allowRisky?: boolean } = {},
+  ): Promise<WorkspaceApplied> {
+    const json = { paths, allow_risky: options.allowRisky ?? false };
+    const { signal } = options;
+    const done = await this.#client.call("POST", `${this.#path}/apply`, { json, signal });
+    return objectOf(done) as unknown as WorkspaceApplied;
+  }
+
+  /** Forgets its changes; the sandbox has to be stopped. */
+  async discard(options: CallOptions = {}): Promise<void> {
+    await this.#client.call("DELETE", this.#path, { signal: options.signal });
+  }
+}

@@ -1,0 +1,149 @@
+"""A project of the host in a sandbox's root: checked, its secrets hidden, put into the plan.
+
+As root of the machine the project is idmapped so that its owner is the sandbox's user inside; for
+anybody else who owns the project, that is what the sandbox's own ids make of it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentkernel.backends.base import Blueprint, EffectiveLine
+from agentkernel.backends.local.directory import SandboxDirectory
+from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines, guest_uid
+from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.errors import UnsupportedError
+from agentkernel.images.model import RootFilesystem, Tree
+from agentkernel.workspaces.checking import check_directory, find_repository
+from agentkernel.workspaces.hiding import make_hidden
+from agentkernel.workspaces.model import TARGET, UPPER_INDEX, Workspace
+from agentkernel.workspaces.secret_files import SecretFinder
+
+_ENFORCED = {
+    "cow": "overlay: changes go to the sandbox's own files",
+    "ro": "read-only overlay: sockets in it can't be reached",
+    "rw": "a hole, asked for by name: what is changed inside is changed outside, and sockets in it "
+    "can be reached",
+}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A workspace, ready to be mounted. `hidden` are paths below it, `layer` what hides them."""
+
+    workspace: Workspace
+    owner: tuple[int, int]
+    hidden: tuple[str, ...]
+    layer: str | None
+    repository: str | None
+
+
+def find_project(
+    blueprint: Blueprint,
+    maps: IdMaps,
+    directory: SandboxDirectory,
+    state_dir: Path,
+    finder: SecretFinder,
+) -> Project | None:
+    """Blocking. Raises InvalidInputError, NotFoundError, UnsupportedError."""
+    workspace = blueprint.workspace
+    if workspace is None:
+        return None
+    path = check_directory(workspace.path, (state_dir,))
+    info = os.stat(path)
+    _refuse_others(blueprint, maps, info.st_uid)
+    hidden = () if workspace.secrets else tuple(finder.find(path))
+    layer = None
+    if hidden and workspace.mode != "rw":
+        make_hidden(directory.hidden, path, hidden)
+        layer = str(directory.hidden)
+    repository = find_repository(path)
+    return Project(
+        workspace=workspace,
+        owner=(info.st_uid, info.st_gid),
+        hidden=hidden,
+        layer=layer,
+        repository=None if repository is None else repository.common,
+    )
+
+
+def _refuse_others(blueprint: Blueprint, maps: IdMaps, owner: int) -> None:
+    """Where ids on disk can't be made others, the project's files may not be the guest's to edit:
+    said before, and not found out in the middle of the work."""
+    workspace = blueprint.workspace
+    if workspace is None or workspace.mode == "ro" or maps.mode != "subuid":
+        return
+    if maps.upper_owner or guest_uid(blueprint.user) != 0:
+        raise UnsupportedError(
+            f"in this sandbox {blueprint.user!r} does not own the files of {workspace.path}, and "
+            "could not edit them",
+            hint="use --user root and an image of your own files, or the workspace read-only (:ro)",
+        )
+
+
+def add_trees(root: RootFilesystem, project: Project | None) -> RootFilesystem:
+    """The repository of a git worktree is elsewhere: it is shown at its own path, read-only."""
+    if project is None or project.repository is None:
+        return root
+    tree = Tree(project.repository, "the repository of the workspace, a git worktree", owned=True)
+    return replace(root, trees=(*root.trees, tree))
+
+
+def add_workspace(plan: LaunchPlan, project: Project | None, user: str) -> None:
+    if project is None:
+        return
+    workspace = project.workspace
+    if plan.maps.mode == "range":
+        guest, first = guest_uid(user), plan.maps.outer_uids[0][1]
+        plan.project_uids = owner_lines(project.owner[0], guest, first)
+        plan.project_gids = owner_lines(project.owner[1], guest, first)
+    source = plan.source(workspace.path, writable=workspace.mode == "rw", project=True)
+    if workspace.mode == "rw":
+        plan.op("bind", TARGET, index=source)
+        for path in project.hidden:
+            plan.op("mask", f"{TARGET}/{path}")
+        return
+    numbers = [source]
+    if project.layer is not None:
+        numbers.insert(0, plan.source(project.layer, project=True))
+    lowers = ":".join(map(str, numbers))
+    if workspace.mode == "cow":
+        plan.op("overlay", TARGET, lowers=lowers, index=UPPER_INDEX, alike=True)
+    elif len(numbers) > 1:
+        plan.op("tree", TARGET, lowers=lowers)
+    else:
+        plan.op("tree", TARGET, index=source)
+
+
+def owner_lines(owner: int, guest: int, first: int) -> Lines:
+    """On disk to inside: `owner` is `guest`, the two change places, and all others stay."""
+    places = {owner: guest}
+    if owner < RANGE_SIZE:
+        places.setdefault(guest, owner)
+    lines = []
+    start = 0
+    for cut in sorted({id for id in (owner, guest) if id < RANGE_SIZE}):
+        if cut > start:
+            lines.append((start, first + start, cut - start))
+        if cut in places:
+            lines.append((cut, first + places[cut], 1))
+        start = cut + 1
+    if start < RANGE_SIZE:
+        lines.append((start, first + start, RANGE_SIZE - start))
+    if owner >= RANGE_SIZE:
+        lines.append((owner, first + guest, 1))
+    return tuple(lines)
+
+
+def workspace_lines(project: Project | None) -> list[EffectiveLine]:
+    if project is None:
+        return []
+    workspace = project.workspace
+    lines = [EffectiveLine("workspace", workspace.words, _ENFORCED[workspace.mode])]
+    if project.hidden:
+        count = len(project.hidden)
+        by = "an empty file over each" if workspace.mode == "rw" else "whiteouts above the project"
+        lines.append(EffectiveLine("hidden in the workspace", f"{count} like secrets", by))
+    return lines

@@ -1,0 +1,104 @@
+"""`agentkernel diff`, `apply`, `discard`: what a sandbox has changed in its workspace."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from agentkernel.cli.notices import tell_version
+from agentkernel.cli.values import printable
+from agentkernel.client._sync.sandbox import Sandbox
+from agentkernel.client._sync.transport import Transport
+
+_SIGNS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
+
+
+@contextlib.contextmanager
+def _sandbox(name: str) -> Iterator[Sandbox]:
+    transport = Transport()
+    try:
+        yield Sandbox.connect(name, transport=transport)
+    finally:
+        tell_version(transport)
+        transport.close()
+
+
+def apply(options: argparse.Namespace) -> int:
+    """Status 1: not all that was asked for is applied."""
+    with _sandbox(options.name) as sandbox:
+        done = sandbox.workspace.apply(options.paths, allow_risky=options.allow_risky)
+    if options.json:
+        print(json.dumps(done))
+        return 0 if done["complete"] else 1
+    for file in done["files"]:
+        name = printable(file["path"])
+        if file["outcome"] == "applied":
+            print(f"{_SIGNS[file['kind']]}  {name}")
+        else:
+            words = f"{file['outcome']}: {name}: {printable(file['why'])}"
+            print(f"agentkernel: {words}", file=sys.stderr)
+    if any(file["outcome"] == "held" for file in done["files"]):
+        print("hint: look at it with `diff`, then --allow-risky", file=sys.stderr)
+    return 0 if done["complete"] else 1
+
+
+def discard(options: argparse.Namespace) -> int:
+    with _sandbox(options.name) as sandbox:
+        sandbox.workspace.discard()
+    if options.json:
+        print(json.dumps({"discarded": options.name}))
+    return 0
+
+
+def diff(options: argparse.Namespace) -> int:
+    with _sandbox(options.name) as sandbox:
+        found = sandbox.workspace.diff()
+    if options.json:
+        print(json.dumps(found))
+    elif options.stat:
+        _show_stat(found["changes"])
+    else:
+        _show_patch(found["patch"])
+    if not options.json:
+        _show_notes(found)
+    return 0
+
+
+def _show_patch(text: str) -> None:
+    """Exactly, for `git apply`; on a terminal without what a guest could do to it."""
+    if sys.stdout.isatty():
+        text = "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
+    sys.stdout.write(text)
+
+
+def _show_stat(changes: list[dict[str, Any]]) -> None:
+    added = removed = 0
+    for change in changes:
+        plus, minus = change["added_lines"], change["removed_lines"]
+        lines = "binary" if change["binary"] else ""
+        if plus is not None:
+            added, removed = added + plus, removed + minus
+            lines = f"+{plus} -{minus}"
+        name = change["path"]
+        if change["old_path"]:
+            name = f"{change['old_path']} => {name}"
+        print(f"{_SIGNS[change['kind']]}  {printable(name)}  {lines}".rstrip())
+    print(f"{len(changes)} changed, +{added} -{removed} lines")
+
+
+def _show_notes(found: dict[str, Any]) -> None:
+    for change in found["changes"]:
+        name = printable(change["path"])
+        if change["problem"]:
+            print(f"agentkernel: {name}: {printable(change['problem'])}", file=sys.stderr)
+        elif change["host_changed"]:
+            print(f"agentkernel: {name}: changed here, too, since then", file=sys.stderr)
+        elif change["type"] in ("directory", "special"):
+            what = "a directory" if change["type"] == "directory" else "neither file nor link"
+            print(f"agentkernel: {name}: {change['kind']}, {what}", file=sys.stderr)
+    if found["truncated"]:
+        print("agentkernel: there is more than is shown", file=sys.stderr)

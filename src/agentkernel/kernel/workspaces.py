@@ -1,0 +1,154 @@
+"""What became of a sandbox's workspace: `kernel.workspaces`.
+
+The sandbox's changes are read on the host, from files that a guest has made: see
+`workspaces.changes` for what is believed of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.base import Blueprint, WorkspaceFiles
+from agentkernel.backends.registry import Backends
+from agentkernel.errors import ConflictError, HostError
+from agentkernel.kernel.jobs import Find
+from agentkernel.kernel.store import SandboxRecord, Store
+from agentkernel.workspaces import diffing
+from agentkernel.workspaces.applying import Applier, WorkspaceApplied
+from agentkernel.workspaces.diffing import WorkspaceDiff
+from agentkernel.workspaces.model import Workspace, file_clock_ns
+
+
+class Workspaces:
+    """See the module."""
+
+    def __init__(self, store: Store, find: Find, trail: Trail, backends: Backends) -> None:
+        self._store = store
+        self._find = find
+        self.trail = trail
+        self._backends = backends
+
+    @audited("workspace.diff")
+    async def diff(self, id: str, *, owner: str | None = None) -> WorkspaceDiff:
+        """What the sandbox has changed, running or not. Raises UnsupportedError, ConflictError."""
+        record, _ = await self._find(id, owner)
+        workspace, files = self._files(record)
+
+        def look() -> WorkspaceDiff:
+            if not os.path.isdir(files.upper):
+                return WorkspaceDiff(changes=[])
+            try:
+                return diffing.diff(
+                    files.upper,
+                    workspace.path,
+                    began_ns=workspace.began_ns,
+                    hidden=hidden_paths(files.hidden),
+                    ours=applied_marks(files.applied),
+                )
+            except OSError as exc:
+                raise HostError(f"the workspace can't be read: {exc.strerror}") from None
+
+        return await asyncio.to_thread(look)
+
+    @audited("workspace.apply")
+    async def apply(
+        self,
+        id: str,
+        paths: Sequence[str] = (),
+        *,
+        allow_risky: bool = False,
+        owner: str | None = None,
+    ) -> WorkspaceApplied:
+        """Makes the sandbox's changes, or those at `paths`, in the host's directory. What the host
+        has changed since, too, is left as it is, and told."""
+        record, live = await self._find(id, owner)
+        workspace, files = self._files(record)
+
+        def carry_out() -> WorkspaceApplied:
+            if not os.path.isdir(files.upper):
+                return WorkspaceApplied(files=[], complete=True)
+            applier = Applier(
+                files.upper,
+                workspace.path,
+                began_ns=workspace.began_ns,
+                hidden=hidden_paths(files.hidden),
+                ours=applied_marks(files.applied),
+            )
+            try:
+                return applier.apply(paths, allow_risky=allow_risky)
+            except OSError as exc:
+                raise HostError(f"the workspace can't be read: {exc.strerror}") from None
+            finally:
+                record_marks(files.applied, applier.marks)
+
+        async with live.changing:
+            # A caller who goes leaves no directory half done.
+            return await asyncio.shield(asyncio.to_thread(carry_out))
+
+    @audited("workspace.discard")
+    async def discard(self, id: str, *, owner: str | None = None) -> None:
+        """Forgets the sandbox's changes. Raises ConflictError while it runs."""
+        record, live = await self._find(id, owner)
+        async with live.changing:
+            record = await self._store.get_sandbox(record.id)
+            workspace, _ = self._files(record)
+            if live.sandbox is not None:
+                raise ConflictError(
+                    "the sandbox runs, and its programs have these files open",
+                    hint=f"first: agentkernel sandbox stop {record.name or record.id}",
+                )
+            blueprint = msgspec.convert(record.blueprint, Blueprint)
+            await self._backends[record.backend].discard_workspace(blueprint)
+            anew = msgspec.structs.replace(workspace, began_ns=file_clock_ns())
+            blueprint = msgspec.structs.replace(blueprint, workspace=anew)
+            await self._store.update_sandbox(record.id, blueprint=msgspec.to_builtins(blueprint))
+
+    def _files(self, record: SandboxRecord) -> tuple[Workspace, WorkspaceFiles]:
+        blueprint = msgspec.convert(record.blueprint, Blueprint)
+        workspace = blueprint.workspace
+        if workspace is None or workspace.mode != "cow":
+            why = "has none" if workspace is None else f"is {workspace.mode}"
+            raise ConflictError(
+                f"the sandbox has no changes of a workspace of its own: it {why}",
+                hint="make one with --workspace DIR",
+            )
+        return workspace, self._backends[record.backend].workspace_files(blueprint)
+
+
+def hidden_paths(directory: str) -> frozenset[str]:
+    """What the layer of ours hides. No guest writes there."""
+    found: list[str] = []
+    for here, _, names in os.walk(directory):
+        at = os.path.relpath(here, directory)
+        found += [
+            name if at == "." else f"{at}/{name}"
+            for name in names
+            if stat.S_ISCHR(os.lstat(f"{here}/{name}").st_mode)
+        ]
+    return frozenset(found)
+
+
+def applied_marks(path: str) -> dict[str, tuple[int, int]]:
+    """Which files of the host are as `apply` has left them: number and time of change."""
+    try:
+        with open(path, "rb") as file:
+            marks = msgspec.msgpack.decode(file.read(), type=dict[bytes, tuple[int, int]])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return {os.fsdecode(name): mark for name, mark in marks.items()}
+
+
+def record_marks(path: str, marks: Mapping[str, tuple[int, int]]) -> None:
+    if not marks:
+        return
+    temporary = f"{path}.new"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(msgspec.msgpack.encode({os.fsencode(name): at for name, at in marks.items()}))
+    os.rename(temporary, path)

@@ -1,0 +1,260 @@
+"""A guest's changes, made in the host's directory. Blocking.
+
+Three sides: the base, the host's file now and the guest's. Where the host has not changed a file
+since the base, the guest's takes its place; where it has, and they differ, nothing is touched and
+it is a conflict: both are still there, one in the directory and one in the sandbox.
+
+Nothing is written but below the directory: each step goes by an open directory, no link is
+followed, a file appears whole or not at all, and what is there now is looked at once more just
+before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from agentkernel.errors import InvalidInputError
+from agentkernel.ids import new_id
+from agentkernel.workspaces import beneath
+from agentkernel.workspaces.changes import Change, Reader
+from agentkernel.workspaces.diffing import text_of
+from agentkernel.workspaces.risky import why_risky
+
+Outcome = Literal["applied", "conflict", "held", "skipped"]
+MOST_BYTES = 1 << 30
+_CHUNK = 1 << 18
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ORDER = {"deleted": 0, "added": 1, "modified": 2}
+
+
+class AppliedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one change. `held`: it needs `allow_risky`; `skipped`: it can't be made."""
+
+    path: str
+    kind: Literal["added", "deleted", "modified"]
+    outcome: Outcome
+    why: str = ""
+
+
+class WorkspaceApplied(msgspec.Struct, frozen=True, kw_only=True):
+    """`complete`: every change that was asked for is made."""
+
+    files: list[AppliedFile]
+    complete: bool
+
+
+class _NotAppliedError(Exception):
+    def __init__(self, outcome: Outcome, why: str) -> None:
+        self.outcome: Outcome = outcome
+        self.why = why
+
+
+class Applier:
+    """Applies one upper to one project, both paths of directories. `marks` afterwards tell which
+    files of the host are as this has left them."""
+
+    def __init__(
+        self,
+        upper: str,
+        project: str,
+        *,
+        began_ns: int,
+        hidden: frozenset[str],
+        ours: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self._paths = (upper, project)
+        self._began_ns = began_ns
+        self._hidden = hidden
+        self.marks = dict(ours)
+        self._upper = self._project = -1
+        self._left = MOST_BYTES
+
+    def apply(self, paths: Sequence[str], *, allow_risky: bool) -> WorkspaceApplied:
+        """`paths`: only these, and what is below them; none: all. Raises OSError,
+        InvalidInputError for a path that nothing was changed at."""
+        with _opened(self._paths[0]) as self._upper, _opened(self._paths[1]) as self._project:
+            reader = Reader(
+                self._upper, self._project,
+                began_ns=self._began_ns, hidden=self._hidden, ours=self.marks,
+            )  # fmt: skip
+            found = reader.read()
+            if found.truncated:
+                raise InvalidInputError(
+                    "the sandbox has changed too many files to apply them",
+                    hint="take them out with `agentkernel sandbox cp`",
+                )
+            chosen = _chosen(found.entries, paths)
+            files = [self._one(change, allow_risky) for change in _in_order(chosen)]
+        files.sort(key=lambda file: file.path)
+        complete = all(file.outcome == "applied" for file in files)
+        return WorkspaceApplied(files=files, complete=complete)
+
+    def _one(self, change: Change, allow_risky: bool) -> AppliedFile:
+        outcome: Outcome = "applied"
+        why = ""
+        try:
+            self._check(change, allow_risky)
+            self._carry_out(change)
+        except _NotAppliedError as reason:
+            outcome, why = reason.outcome, reason.why
+        except FileExistsError:
+            outcome, why = "conflict", "there is something else of that name here"
+        except OSError as exc:
+            outcome, why = "skipped", exc.strerror or "it could not be written"
+        return AppliedFile(path=text_of(change.path), kind=change.kind, outcome=outcome, why=why)
+
+    def _check(self, change: Change, allow_risky: bool) -> None:
+        item = change.after or change.before
+        if change.problem or item is None:
+            raise _NotAppliedError("skipped", change.problem)
+        if item.type == "special":
+            raise _NotAppliedError("skipped", "neither file, directory nor link")
+        link = None
+        if change.after is not None and change.after.type == "symlink":
+            link = beneath.link_target(self._upper, change.path)
+        risk = why_risky(change.path, link)
+        if risk and not allow_risky:
+            raise _NotAppliedError("held", risk)
+        if any(_is_at(change.path, hidden) for hidden in self._hidden):
+            raise _NotAppliedError("conflict", "the sandbox was not shown what is here")
+        if change.host_changed:
+            raise _NotAppliedError("conflict", "it was changed here, too, since then")
+
+    def _carry_out(self, change: Change) -> None:
+        with beneath.opened_parent(self._project, change.path) as (parent, name):
+            if change.after is None:
+                self._delete(change, parent, name)
+            elif change.after.type == "directory":
+                self._directory(change, parent, name)
+            else:
+                self._replace(change, parent, name)
+
+    def _delete(self, change: Change, parent: int, name: str) -> None:
+        if change.before is not None and change.before.type == "directory":
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError:
+                raise _NotAppliedError(
+                    "conflict", "there is something in it that the sandbox has not deleted"
+                ) from None
+            return
+        self._look_again(change, parent, name)
+        os.unlink(name, dir_fd=parent)
+        self.marks.pop(change.path, None)
+
+    def _directory(self, change: Change, parent: int, name: str) -> None:
+        assert change.after is not None
+        if change.kind == "added":
+            os.mkdir(name, 0o700, dir_fd=parent)
+        fd = os.open(name, beneath.DIRECTORY, dir_fd=parent)
+        try:
+            if change.kind == "added":
+                _give(fd, parent)
+            os.fchmod(fd, change.after.mode)
+        finally:
+            os.close(fd)
+
+    def _replace(self, change: Change, parent: int, name: str) -> None:
+        """First beside it, then in its place."""
+        assert change.after is not None
+        part = f".agentkernel-{new_id()}.part"
+        try:
+            if change.after.type == "symlink":
+                os.symlink(beneath.link_target(self._upper, change.path), part, dir_fd=parent)
+                _give_link(part, parent)
+            else:
+                self._copy(change, parent, part)
+            if change.before is None:
+                # Unlike a rename, a link never takes the place of what came meanwhile.
+                os.link(part, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            else:
+                self._look_again(change, parent, name)
+                os.rename(part, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=parent)
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        self.marks[change.path] = (info.st_ino, info.st_ctime_ns)
+
+    def _copy(self, change: Change, parent: int, part: str) -> None:
+        assert change.after is not None
+        with beneath.opened_file(self._upper, change.path) as source:
+            # A guest that goes on writing must not fill the disk: so much and no more.
+            if os.fstat(source).st_size > self._left:
+                raise _NotAppliedError("skipped", "it is too big: take it out with `sandbox cp`")
+            target = os.open(part, _NEW_FILE, 0o600, dir_fd=parent)
+            try:
+                while content := os.read(source, min(_CHUNK, self._left + 1)):
+                    self._left -= len(content)
+                    if self._left < 0:
+                        raise _NotAppliedError("skipped", "it grows while it is read")
+                    _write(target, content)
+                _give(target, parent)
+                os.fchmod(target, change.after.mode)
+            finally:
+                os.close(target)
+
+    def _look_again(self, change: Change, parent: int, name: str) -> None:
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if change.before is None or change.before.stamp != (info.st_ino, info.st_ctime_ns):
+            raise _NotAppliedError("conflict", "it was changed here this moment")
+
+
+def _chosen(entries: list[Change], paths: Sequence[str]) -> list[Change]:
+    if not paths:
+        return entries
+    wanted = [os.path.normpath(path) for path in paths]
+    for path, clean in zip(paths, wanted, strict=True):
+        if clean != "." and not any(_is_at(change.path, clean) for change in entries):
+            raise InvalidInputError(
+                f"the sandbox has changed nothing at {path!r}",
+                hint="paths are meant from the workspace's top; `agentkernel diff --stat` has them",
+            )
+    return [change for change in entries if any(_is_at(change.path, path) for path in wanted)]
+
+
+def _is_at(path: str, wanted: str) -> bool:
+    return wanted == "." or path == wanted or path.startswith(f"{wanted}/")
+
+
+def _in_order(changes: list[Change]) -> list[Change]:
+    """What goes goes from below, before what comes, from above."""
+    gone = [change for change in changes if change.kind == "deleted"]
+    rest = [change for change in changes if change.kind != "deleted"]
+    return [
+        *sorted(gone, key=lambda change: change.path, reverse=True),
+        *sorted(rest, key=lambda change: (_ORDER[change.kind], change.path)),
+    ]
+
+
+def _write(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _give(fd: int, parent: int) -> None:
+    """To whoever the directory belongs to, where we are somebody who may."""
+    if os.geteuid() == 0:
+        owner = os.fstat(parent)
+        os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def _give_link(name: str, parent: int) -> None:
+    if os.geteuid() == 0:
+        owner = os.fstat(parent)
+        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=parent, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
