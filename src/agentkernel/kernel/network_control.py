@@ -44,7 +44,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host: Annotated[str, Meta(min_length=1, max_length=300)]
     port: Annotated[int, Meta(ge=1, le=65535)] = 443
     method: Annotated[str, Meta(pattern=r"\A[A-Za-z]{1,32}\Z")] | None = None
-    path: Annotated[str, Meta(max_length=8192)] | None = None
+    path: Annotated[str, Meta(max_length=1024)] | None = None
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
