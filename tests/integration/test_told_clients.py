@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.backends.local.idmaps import find_subids, is_host_root
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult, start_command
 from agentkernel.kernel.runs import Runs
@@ -163,6 +164,8 @@ async def test_cargo_fetches_from_both_registries(inside: Inside) -> None:
 
 async def test_apt_asks_the_machines_source(inside: Inside) -> None:
     await inside.need("apt-get")
+    if not is_host_root() and find_subids() is None:
+        pytest.skip("apt changes its user id, which a sandbox of one id can't")
     if not machine().distribution:
         pytest.skip("this machine's system has no name for its version")
     result = await inside("apt-get update; apt-config dump Acquire::https::CAInfo")

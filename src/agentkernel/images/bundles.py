@@ -68,12 +68,9 @@ def with_authority(
 ) -> RootFilesystem:
     """The image with `certificate` (PEM) trusted. `machine`: whose authorities an image gets that
     has none. Raises ValueError for what is no certificate."""
-    ours = certificate.strip().encode() + b"\n"
-    der = b"".join(certificates(ours))
-    view = View([(stack.target, stack.lowers) for stack in root.stacks])
-    outside = View([("/", [os.path.abspath(os.fspath(machine))])])
+    ours, der = _forms(certificate)
     entries: dict[str, list[Entry]] = {}
-    for entry in _entries(view, outside, hashed_name(der)):
+    for entry in _found(root, der, machine):
         entries.setdefault(_stack_of(entry.path, root.stacks), []).append(entry)
 
     def build(target: str, below: str) -> None:
@@ -91,6 +88,26 @@ def with_authority(
         return Stack(stack.target, (path, *stack.lowers))
 
     return replace(root, stacks=tuple(map(above, root.stacks)))
+
+
+def authority_files(
+    root: RootFilesystem, certificate: str, *, machine: StrPath = "/"
+) -> dict[str, bytes]:
+    """The same as files by path, for a sandbox in which a layer of ours would be nobody's."""
+    ours, der = _forms(certificate)
+    made = {entry.path: _content(entry, ours, der) for entry in _found(root, der, machine)}
+    return {path: content for path, content in made.items() if content is not None}
+
+
+def _forms(certificate: str) -> tuple[bytes, bytes]:
+    ours = certificate.strip().encode() + b"\n"
+    return ours, b"".join(certificates(ours))
+
+
+def _found(root: RootFilesystem, der: bytes, machine: StrPath) -> Iterator[Entry]:
+    view = View([(stack.target, stack.lowers) for stack in root.stacks])
+    outside = View([("/", [os.path.abspath(os.fspath(machine))])])
+    return _entries(view, outside, hashed_name(der))
 
 
 def _entries(view: View, outside: View, hashed: str) -> Iterator[Entry]:

@@ -353,7 +353,7 @@ class LocalBackend(Backend):
             environment=_outside(blueprint),
             protected=(self._state_dir,),
         )
-        if not blueprint.network or not blueprint.network.authority:
+        if not blueprint.network or not blueprint.network.authority or _is_shifted(maps):
             return root
         from agentkernel.images.bundles import with_authority
 
@@ -416,6 +416,11 @@ class LocalBackend(Backend):
             plan.upper_inodes = max(4096, upper.size // 4096)
         under_way = Launch(plan, root, groups, maps, directory, project)
         self.prepare(under_way, blueprint)
+        if blueprint.network and blueprint.network.authority and _is_shifted(maps):
+            from agentkernel.images.bundles import authority_files
+
+            for name, content in authority_files(root, blueprint.network.authority).items():
+                plan.op("write", name, content=content, mode=0o644)
         record = directory.open_record()
         try:
             with listen_in(str(directory.path)) as listener:
@@ -429,6 +434,12 @@ class LocalBackend(Backend):
             raise self.explain(failure, under_way) from None
         finally:
             os.close(record)
+
+
+def _is_shifted(maps: idmaps.IdMaps) -> bool:
+    """The image belongs to the user's subuids, so that inside the user itself is nobody, and so
+    are directories of a layer that the user makes."""
+    return maps.mode == "subuid" and bool(maps.upper_owner)
 
 
 def _outside(blueprint: Blueprint) -> Mapping[str, str]:
