@@ -29,15 +29,6 @@ DEADLINE_S = 30.0
 SECRET = "hunter2-" + "q" * 8
 
 
-@pytest.fixture
-def own_state(state_dir: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "state"
-    path.mkdir(mode=0o700)
-    (path / "images").symlink_to(state_dir / "images")
-    (state_dir / "images").mkdir(exist_ok=True)
-    return path
-
-
 def lines(state: Path) -> list[Entry]:
     found = []
     for path in log_files(state / "audit"):

@@ -34,16 +34,6 @@ KEPT = SandboxSpec(ephemeral=False)
 DEADLINE_S = 30.0
 
 
-@pytest.fixture
-def own_state(state_dir: Path, tmp_path: Path) -> Path:
-    """A state of the test's own that shares the images, which take a while to make."""
-    path = tmp_path / "state"
-    path.mkdir(mode=0o700)
-    (path / "images").symlink_to(state_dir / "images")
-    (state_dir / "images").mkdir(exist_ok=True)
-    return path
-
-
 async def text(kernel: Kernel, id: str, script: str) -> str:
     result = await kernel.run(id, ["sh", "-c", script])
     assert result.status.exit_code == 0, result

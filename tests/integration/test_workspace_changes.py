@@ -37,16 +37,6 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def own_state(state_dir: Path, tmp_path: Path) -> Path:
-    """A state of its own, with the images that are made already."""
-    path = tmp_path / "state"
-    path.mkdir()
-    (state_dir / "images").mkdir(exist_ok=True)
-    (path / "images").symlink_to(state_dir / "images")
-    return path
-
-
-@pytest.fixture
 async def kernel(own_state: Path, project: Path) -> AsyncIterator[Kernel]:
     """With a sandbox `changes` over the project."""
     async with Kernel(own_state) as kernel:
