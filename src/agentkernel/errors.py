@@ -34,6 +34,9 @@
     │   └── DaemonTimeoutError    daemon_timeout       it did not answer in time  (TimeoutError)
     ├── CommandFailedError        command_failed       raised only where a caller asks for it
     │   └── CommandTimeoutError   command_timeout      its time was over          (TimeoutError)
+    ├── ImageInvalidError         image_invalid        an image is not what it says it is
+    ├── RegistryError             registry_failed      a registry does not answer, or says no
+    ├── ImageBuildError           image_build_failed   a step of a build failed
     └── BuildError                build_failed         agentd could not be built
 
 A command that fails is never an error: its exit code is a result. "The sandbox is unavailable",
@@ -268,6 +271,30 @@ class CommandFailedError(AgentKernelError):
 
 class CommandTimeoutError(CommandFailedError, TimeoutError):
     code = "command_timeout"
+
+
+class ImageInvalidError(AgentKernelError):
+    """A document that can't be read, a digest that is another, an archive that attacks or ends too
+    early. Nothing of it is used."""
+
+    code = "image_invalid"
+    status = 422
+
+
+class RegistryError(AgentKernelError):
+    """`details` has `registry`, and `status` where it has answered."""
+
+    code = "registry_failed"
+    status = 502
+    retryable = True
+
+
+class ImageBuildError(AgentKernelError):
+    """`details` has `step`, and `line` of the file it stands in; of a command that failed
+    `exit_code` and `output`, its last lines."""
+
+    code = "image_build_failed"
+    status = 422
 
 
 class BuildError(AgentKernelError):

@@ -14,3 +14,8 @@ def encodable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [encodable(entry) for entry in value]
     return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def printable(text: str, most: int = 300) -> str:
+    """Words of a stranger, for a message: a line, no control characters, not too long."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:most])
