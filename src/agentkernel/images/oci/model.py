@@ -109,7 +109,7 @@ class ContainerConfig(msgspec.Struct, frozen=True, omit_defaults=True, rename="p
 
     @property
     def environment(self) -> dict[str, str]:
-        """`env` as a map; what has no `=` is left out, and of a name given twice the last counts."""
+        """`env` as a map: without what has no `=`; of a name given twice the last counts."""
         pairs = (entry.partition("=") for entry in self.env or ())
         return {name: value for name, mark, value in pairs if name and mark and "\0" not in value}
 
