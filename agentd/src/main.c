@@ -1,5 +1,5 @@
 /* One binary, three programs: on the host, `agentd launch …` builds a sandbox, `agentd network …` opens
- * the way out of one that runs and `agentd remove …` takes its files away; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
+ * the way out of one that runs and `agentd remove …` takes its files away, `agentd measure …` counts them; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
  * inside as any other process, tries what can be reached from there. */
 #include <string.h>
 
@@ -30,6 +30,8 @@ int main(int argc, char **argv) {
         return network_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)
         return remove_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "measure") == 0)
+        return measure_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "probe") == 0)
         return probe_main(argc, argv);
     take_name(argv[0]);

@@ -332,9 +332,13 @@ class GuestFiles:
         *,
         limit_bytes: int = DEFAULT_TREE_BYTES,
         limit_files: int = DEFAULT_TREE_FILES,
+        owners: bool = False,
     ) -> TreeSummary:
-        """The same from records that are packed already."""
+        """The same from records that are packed already. `owners`: those of the records count, and
+        all of their modes."""
         arguments = {"limit_bytes": limit_bytes, "limit_files": limit_files, "parents": True}
+        if owners:
+            arguments["owners"] = True
         async with self._open("tree.write", path, **arguments) as call:
             async for piece in data:
                 await call.send(piece)

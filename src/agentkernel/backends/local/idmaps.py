@@ -129,6 +129,14 @@ def _first_of(path: str) -> int | None:
     return None
 
 
+def removal_maps() -> IdMaps:
+    """Ids that own whatever a sandbox of this user may have left. Root needs none."""
+    if is_host_root():
+        return range_maps(0)
+    subids = find_subids()
+    return subuid_maps(*subids, image_owner=None) if subids else single_maps(0)
+
+
 def read_subids(path: str) -> list[tuple[str, int, int]]:
     """Lines of /etc/subuid or /etc/subgid: (owner, first, count)."""
     found = []
