@@ -24,6 +24,9 @@ class LayerLimits:
     entries: int = 10_000_000
 
 
+LAYER_LIMITS = LayerLimits()
+
+
 @dataclass(frozen=True)
 class Unpacked:
     """What became of an archive. `left_out`: devices and sockets, which no layer has."""
@@ -56,7 +59,7 @@ class LayerWorker(Protocol):
         diff_id: str,
         target: str,
         *,
-        limits: LayerLimits = LayerLimits(),
+        limits: LayerLimits = LAYER_LIMITS,
         progress: Count | None = None,
     ) -> Unpacked:
         """Fills the empty directory `target` from an archive (gzip, zstd or plain: its first bytes
