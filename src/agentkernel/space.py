@@ -17,7 +17,9 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Final
 
-HINT: Final = "`agentkernel system prune` removes what nobody needs, `agentkernel system df` shows it"
+HINT: Final = (
+    "`agentkernel system prune` removes what nobody needs, `agentkernel system df` shows it"
+)
 # Unless the user says otherwise, the smaller of the two stays free.
 _DEFAULT_BYTES: Final = 1 << 30
 _DEFAULT_SHARE: Final = 20

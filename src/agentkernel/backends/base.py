@@ -96,19 +96,23 @@ def notices(lines: Iterable[EffectiveLine]) -> list[str]:
     """Sentences for whoever made the sandbox: the limits and the network that it should have and
     has not, and the volumes that came to be with it."""
     lines = list(lines)
-    return [
-        f"{line.what} {line.value} is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
-    ] + [
-        f"the network of its profile is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
-    ] + [
-        f"the volume {line.value} is new: it stays when the sandbox goes"
-        for line in lines
-        if line.enforced_by.startswith(NEW_VOLUME) and line.what == "volume"
-    ]
+    return (
+        [
+            f"{line.what} {line.value} is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
+        ]
+        + [
+            f"the network of its profile is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
+        ]
+        + [
+            f"the volume {line.value} is new: it stays when the sandbox goes"
+            for line in lines
+            if line.enforced_by.startswith(NEW_VOLUME) and line.what == "volume"
+        ]
+    )
 
 
 class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):

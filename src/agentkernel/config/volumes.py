@@ -20,7 +20,18 @@ _PATH_MAX: Final = 1024
 # The kernel's own, which no file of anybody's may stand in for.
 _NOT_BELOW: Final = ("/proc", "/dev", "/sys", "/run/agentkernel")
 # Without them nothing starts inside.
-_NOT_AT: Final = ("/", "/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/usr")
+_NOT_AT: Final = (
+    "/",
+    "/bin",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/run",
+    "/sbin",
+    "/usr",
+)
 WORKSPACE: Final = "/workspace"
 
 

@@ -213,8 +213,9 @@ _WHY = {
     "limits.timeout": "longer",
 }
 _SIZES = (
-    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "daemon.disk_reserve", "network.max_upload",
-    "network.max_download", "network.max_upload_rate", "network.max_download_rate",
+    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "daemon.disk_reserve",
+    "network.max_upload", "network.max_download", "network.max_upload_rate",
+    "network.max_download_rate",
 )  # fmt: skip
 _TIMES = ("sandbox.ttl", "sandbox.idle_timeout", "limits.timeout")
 

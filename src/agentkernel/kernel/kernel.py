@@ -56,6 +56,7 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
+from agentkernel.kernel.system import System
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
@@ -63,7 +64,7 @@ from agentkernel.kernel.watch import Watch
 from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
-from agentkernel.space import require_space, set_reserve
+from agentkernel.space import set_reserve
 
 LOCAL_OWNER = "local"
 
@@ -98,6 +99,7 @@ class Kernel(Changes, Looks):
         self.network: NetworkControl
         self.workspaces: Workspaces
         self.volumes: Volumes
+        self.system: System
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -127,6 +129,9 @@ class Kernel(Changes, Looks):
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
+        self.system = System(
+            self._store, self.trail, self.state_dir, self.volumes, self._remove_pruned
+        )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
@@ -216,7 +221,7 @@ class Kernel(Changes, Looks):
             setup = await self._making.setup(setting, spec.image, name or blueprint.id)
             blueprint = msgspec.structs.replace(blueprint, network=setup)
         self._admission.check(len(self._live))
-        require_space(self.state_dir)
+        self.system.require_space()
         self.trail.found(blueprint.id, name)
         volumes = await self.volumes.find(spec, owner)
         blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
@@ -434,6 +439,9 @@ class Kernel(Changes, Looks):
             )
             self._live.pop(record.id, None)
             faults.point("remove.done")
+
+    async def _remove_pruned(self, record: SandboxRecord) -> None:
+        await self.remove(record.id, reason="pruned")
 
     async def _running(self, record: SandboxRecord, kind: str, **changes: Any) -> SandboxRecord:
         now = time.time()

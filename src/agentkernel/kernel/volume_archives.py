@@ -49,10 +49,10 @@ async def read_archive(channel: GuestChannel) -> AsyncGenerator[bytes, None]:
 
 
 async def write_archive(channel: GuestChannel, pieces: AsyncIterable[bytes]) -> TreeSummary:
-    """Raises InvalidInputError for what is no such archive, GuestDiskFullError for a full volume."""
+    """Raises InvalidInputError for what is no such archive, GuestDiskFullError where it is full."""
     reader = TarReader(**_LIMITS)
     async with aclosing(_records(reader, pieces)) as records:
-        summary = await GuestFiles(channel).tree_write(_PARENT, records, owners=True, **_LIMITS)
+        summary = await GuestFiles(channel).tree_restore(_PARENT, records, **_LIMITS)
     ours = reader.summary
     root = 0 if reader.root is None else 1
     if (summary.files, summary.bytes) != (ours.files + root, ours.bytes):
@@ -60,9 +60,7 @@ async def write_archive(channel: GuestChannel, pieces: AsyncIterable[bytes]) -> 
     return ours
 
 
-async def _records(
-    reader: TarReader, pieces: AsyncIterable[bytes]
-) -> AsyncGenerator[bytes, None]:
+async def _records(reader: TarReader, pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
         if records := b"".join(_record(part) for part in reader.feed(piece)):
             yield records

@@ -80,9 +80,7 @@ class Volumes:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    async def list(
-        self, owner: str | None = None, *, usage: bool = False
-    ) -> List[VolumeInfo]:
+    async def list(self, owner: str | None = None, *, usage: bool = False) -> List[VolumeInfo]:
         """In the order they were made. `usage`: with what each takes on the disk, which takes as
         long as to look at all of their files."""
         records = [
@@ -156,10 +154,12 @@ class Volumes:
         """A new volume from a tar archive, which may say whatever it likes: it is unpacked inside a
         sandbox that has nothing but the volume. It is there whole, or not at all."""
         self.trail.found(None, None)
-        async with self._making(name, owner, quota_bytes, exclusive) as record:
-            async with self._worker(record, _IMPORT, read_only=False) as sandbox:
-                await write_archive(sandbox.channel, self._with_space(pieces))
-                faults.point("volume.imported")
+        async with (
+            self._making(name, owner, quota_bytes, exclusive) as record,
+            self._worker(record, _IMPORT, read_only=False) as sandbox,
+        ):
+            await write_archive(sandbox.channel, self._with_space(pieces))
+            faults.point("volume.imported")
         return self._records[record.id]
 
     async def _with_space(self, pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
@@ -293,9 +293,11 @@ class Volumes:
         else. Of a volume that sandboxes write to meanwhile each file is as it was at some time."""
         record = self._get(id, owner)
         self.trail.found(None, None)
-        async with self._worker(record, _EXPORT, read_only=True) as sandbox:
-            async with contextlib.aclosing(read_archive(sandbox.channel)) as pieces:
-                yield pieces
+        async with (
+            self._worker(record, _EXPORT, read_only=True) as sandbox,
+            contextlib.aclosing(read_archive(sandbox.channel)) as pieces,
+        ):
+            yield pieces
 
     @contextlib.asynccontextmanager
     async def _worker(
@@ -371,14 +373,6 @@ class Volumes:
         for id in [id for id, holders in self._holders.items() if holders.pop(holder, None)]:
             if not self._holders[id]:
                 del self._holders[id]
-
-    async def unused(self, owner: str | None) -> List[VolumeInfo]:
-        """With what they take: those that no sandbox has."""
-        return [
-            info
-            for info in await self.list(owner, usage=True)
-            if not info.sandboxes and info.id not in self._holders and info.state == "ready"
-        ]
 
 
 def _mount(record: VolumeRecord, path: str, read_only: bool) -> VolumeMount:

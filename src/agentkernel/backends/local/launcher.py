@@ -80,9 +80,8 @@ async def measure_sources(agentd: str, plan: bytes) -> list[tuple[int, int, int]
     results = os.memfd_create("results", os.MFD_CLOEXEC)
     try:
         await _run(agentd, "measure", plan, results, seconds=MEASURE_DEADLINE_S)
-        with open(os.dup(results), encoding="ascii") as lines:
-            lines.seek(0)
-            found = [line.split() for line in lines]
+        size = os.lseek(results, 0, os.SEEK_CUR)
+        found = [line.split() for line in os.pread(results, size, 0).splitlines()]
     finally:
         os.close(results)
     return [(int(size), int(entries), int(whole)) for size, entries, whole in found]

@@ -69,7 +69,7 @@ def choose_upper(blueprint: Blueprint, directory: SandboxDirectory) -> Upper:
 
 async def make_image(image: Path, size: int) -> Path:
     """The image, made unless it is there. It is sparse: it takes what the guest writes."""
-    if image.exists():
+    if os.path.exists(image):  # noqa: ASYNC240 (one stat)
         return image
     new = image.with_name(f".{image.name}")
     _make_sparse(new, size)

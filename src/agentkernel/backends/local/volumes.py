@@ -109,7 +109,10 @@ async def measure(paths: Sequence[Path]) -> list[Measured]:
         lines = await measure_sources(str(agentd_path()), plan.encode())
     except LaunchFailure as failure:
         raise explain(failure, as_root=maps.mode == "range", upper=None) from None
-    return [Measured(size, entries, bool(whole)) for size, entries, whole in map(lines.__getitem__, numbers)]
+    return [
+        Measured(size, entries, bool(whole))
+        for size, entries, whole in map(lines.__getitem__, numbers)
+    ]
 
 
 def refuse_volumes(blueprint: Blueprint, maps: idmaps.IdMaps) -> None:

@@ -94,7 +94,7 @@ def sentry_config(launch: Launch, blueprint: Blueprint, volumes: Sequence[int]) 
         _mount("bind", SOCKET_DIRECTORY, "bind", "nodev", source=f"{engine}/socket"),
         *_covered_trees(launch),
         *(
-            _mount("bind", volume.path, "bind", "nodev", *_read_only(volume), source=plan.staged(number))
+            _volume_mount(volume, "bind", plan.staged(number))
             for volume, number in zip(blueprint.volumes, volumes, strict=True)
         ),
     ]
@@ -147,14 +147,15 @@ def _covered_trees(launch: Launch) -> list[dict[str, Any]]:
 def _covered_volumes(launch: Launch, blueprint: Blueprint) -> list[dict[str, Any]]:
     root = f"{launch.plan.bundle}/r"
     return [
-        _mount("bind", volume.path, "rbind", "nodev", *_read_only(volume), source=root + volume.path)
+        _volume_mount(volume, "rbind", root + volume.path)
         for volume in blueprint.volumes
         if f"{volume.path}/".startswith(("/tmp/", "/run/"))
     ]
 
 
-def _read_only(volume: VolumeMount) -> tuple[str, ...]:
-    return ("ro",) if volume.read_only else ()
+def _volume_mount(volume: VolumeMount, how: str, source: str) -> dict[str, Any]:
+    options = (how, "nodev", "ro") if volume.read_only else (how, "nodev")
+    return _mount("bind", volume.path, *options, source=source)
 
 
 def _namespaces(*kinds: str) -> list[dict[str, str]]:

@@ -1,4 +1,6 @@
-"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens, volumes. See docs/reference/state.md.
+"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens, volumes.
+
+See docs/reference/state.md.
 
 | module | job |
 |---|---|
