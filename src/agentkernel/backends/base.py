@@ -227,12 +227,14 @@ class Sandbox(Protocol):
 @dataclass(frozen=True)
 class WorkspaceFiles:
     """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
-    mark for each file that the guest was not shown; `applied`: a file of ours. Of a sandbox that
-    was not started since its changes were discarded none of them is there."""
+    mark for each file that the guest was not shown; `applied`: a file of ours; `base`: a directory
+    of ours, how the project was. Of a sandbox that was not started since its changes were discarded
+    none of them is there."""
 
     upper: str
     hidden: str
     applied: str
+    base: str
 
 
 class Backend(ABC):

@@ -323,9 +323,15 @@ def add_apply(commands: Any) -> None:
         help="make a sandbox's changes in its workspace here, too",
         description="Makes what the sandbox NAME has changed in its copy-on-write workspace, or "
         "what it has at PATHS, in the directory itself. A file that was changed here, too, since "
-        "the sandbox was made is left as it is and told as a conflict; the sandbox's is still in "
-        "the sandbox. Exit status 1: not all is applied.",
+        "the sandbox was made is merged line by line; where both have changed the same lines it is "
+        "left as it is and told as a conflict, and the sandbox's is still in the sandbox. Exit "
+        "status 1: not all is applied.",
     )
+    parser.add_argument(
+        "--conflicts", choices=("leave", "markers"), default="leave",
+        help="a text in which both have changed the same lines: left as it is (default), or "
+        "written with both, between marks",
+    )  # fmt: skip
     parser.add_argument(
         "--allow-risky", action="store_true",
         help="also what makes other programs run something (.git, editor, shell and agent "

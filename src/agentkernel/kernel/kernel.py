@@ -163,6 +163,7 @@ class Kernel(Changes, Looks):
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
         await self.networks.close()
+        await self.workspaces.close()
         await self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
@@ -283,6 +284,7 @@ class Kernel(Changes, Looks):
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
                 self.ports.serve(live)
+                self.workspaces.begin(blueprint, record.backend)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
@@ -423,6 +425,7 @@ class Kernel(Changes, Looks):
         async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
+            await self.workspaces.end(record.id)
             await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None

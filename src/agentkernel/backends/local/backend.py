@@ -211,7 +211,7 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
+        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
 
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
@@ -219,6 +219,7 @@ class LocalBackend(Backend):
             await remove_guest_files(directory.workspace_upper.parent, idmaps.own_maps())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory.path / "applied")
+            directory.remove_base()
 
     # -- how -------------------------------------------------------------------------------------
 
