@@ -215,7 +215,7 @@ class LocalBackend(Backend):
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
         with host_errors("discarding changes"):
-            await remove_guest_files(directory.workspace_upper.parent, _maps_for_removal())
+            await remove_guest_files(directory.workspace_upper.parent, idmaps.own_maps())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory.path / "applied")
 
@@ -234,7 +234,7 @@ class LocalBackend(Backend):
     async def _remove(self, directory: SandboxDirectory) -> None:
         """Files only go when nothing runs on them: what can't be ended can be found again."""
         await self._end_unwatched(directory)
-        await remove_files(directory, _maps_for_removal())
+        await remove_files(directory, idmaps.own_maps())
 
     def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
         """The groups of a sandbox that somebody else started."""
@@ -454,14 +454,6 @@ def _entries(directory: Path) -> int:
         return len(os.listdir(directory))
     except OSError:
         return 0
-
-
-def _maps_for_removal() -> idmaps.IdMaps:
-    """Ids that own whatever a sandbox of this user may have left. Root needs none."""
-    if idmaps.is_host_root():
-        return idmaps.range_maps(0)
-    subids = idmaps.find_subids()
-    return idmaps.subuid_maps(*subids, image_owner=None) if subids else idmaps.single_maps(0)
 
 
 def _staging() -> str:
