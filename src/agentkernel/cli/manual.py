@@ -216,7 +216,8 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     **dict.fromkeys(("port publish", "port unpublish"), _MANY),
     **dict.fromkeys(("volume create", "volume remove"), _MANY),
-    "system prune": f"{_PLAIN}; also if something could not be removed, or you said no",
+    "system prune": "0                   done\n2                   wrong arguments\n"
+    "125                 you said no, or not all could be removed; what is left is told",
     "network why": f"{_ONE}it would be denied\n{_PLAIN}",
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
