@@ -36,6 +36,8 @@ export interface SandboxSpec {
   workspace?: string;
   /** Whether files in it that look like secrets are shown. They are not, unless true. */
   workspaceSecrets?: boolean;
+  /** `NAME:/path[:ro]`: volumes that it has; one that is not there yet is made. */
+  volumes?: string[];
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

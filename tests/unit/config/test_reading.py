@@ -26,6 +26,7 @@ user = 1000
 toolchains = "none"
 nested_userns = false
 workspace = "."
+volumes = ["cache:/var/cache", "models:/models:ro"]
 name = "web"
 ttl = "2h"
 idle_timeout = 90
