@@ -135,10 +135,8 @@ class RegistryClient:
                     yield response
                     return
             if not await identity.answer(asked, used, self._origin):
-                raise denied(
-                    self.endpoint.registry, what, sent=identity.shown, note=identity.note,
-                    status=401,
-                )  # fmt: skip
+                sent, note = identity.shown, identity.note
+                raise denied(self.endpoint.registry, what, 401, sent=sent, note=note)
 
     async def _know(self) -> Identity:
         """The first time: how near the registry is, and whether it has TLS."""
