@@ -116,7 +116,7 @@ async def test_a_size_that_no_disk_has_is_refused_before_anything_is_fetched(
     layer = {"mediaType": OCI_LAYER, "digest": LAYER, "size": 1 << 44}
     image = changed(IMAGE, layers=[layer])
     server.on(MANIFEST, Answer(200, image.manifest, {"Content-Type": image.media_type}))
-    with pytest.raises(ResourceExhaustedError, match="the image needs 16777216 MiB"):
+    with pytest.raises(ResourceExhaustedError, match="16.0 TiB are needed"):
         await pulled(server, store)
     assert server.asked(BLOB) == []
     await require_pulled(server, store)

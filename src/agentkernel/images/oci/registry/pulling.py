@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,6 @@ from agentkernel.errors import (
     NotFoundError,
     RateLimitedError,
     RegistryError,
-    ResourceExhaustedError,
 )
 from agentkernel.images.oci.kinds import decode_document
 from agentkernel.images.oci.model import (
@@ -36,13 +34,12 @@ from agentkernel.images.oci.reference import Reference
 from agentkernel.images.oci.registry.blobs import Fetch, in_thread, require_size
 from agentkernel.images.oci.registry.client import RegistryClient, require_digest
 from agentkernel.images.oci.registry.hosts import endpoints
-from agentkernel.images.oci.registry.settings import RegistrySettings
+from agentkernel.images.oci.registry.settings import RegistrySettings, user_settings
 from agentkernel.images.oci.store import ImageStore
+from agentkernel.space import require_space
 
+Prepare = Callable[[str], Awaitable[None]]
 _Ask = Callable[[RegistryClient], Awaitable[tuple[bytes, str]]]
-
-# What must stay free when all layers are here.
-_SPARE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -66,19 +63,24 @@ async def pull(
     *,
     platform: Platform | None = None,
     progress: Report | None = None,
+    prepare: Prepare | None = None,
     settings: RegistrySettings | None = None,
 ) -> Pulled:
-    """Raises NotFoundError, RegistryError, RegistryDeniedError, RateLimitedError,
+    """`prepare` is called with the manifest's digest when all is here, before it has a name.
+    Settings that are not given are the user's.
+
+    Raises NotFoundError, RegistryError, RegistryDeniedError, RateLimitedError,
     ImageInvalidError, ResourceExhaustedError, InvalidInputError. Cancelled or killed it leaves what
     has come, and the next pull goes on with it."""
-    settings = settings or RegistrySettings()
+    if settings is None:
+        settings = await in_thread(user_settings)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(_adding(store))
         clients = [
             await stack.enter_async_context(RegistryClient(endpoint, settings))
             for endpoint in endpoints(reference, settings)
         ]
-        return await _Pull(store, reference, platform, progress, settings, clients).run()
+        return await _Pull(store, reference, platform, progress, settings, clients).run(prepare)
 
 
 class _Pull:
@@ -99,7 +101,7 @@ class _Pull:
         # The one that had the manifest comes first; the others may have what it lacks.
         self._clients = clients
 
-    async def run(self) -> Pulled:
+    async def run(self, prepare: Prepare | None) -> Pulled:
         what = f"image {self._reference.familiar}"
         digest, document, said = await self._named(what)
         source = ""
@@ -119,6 +121,8 @@ class _Pull:
         layers = {layer.digest: layer for layer in found.layers}
         present = {each for each in layers if self._store.has_blob(each)}
         came = await self._layers(list(layers.values()), present)
+        if prepare is not None:
+            await prepare(digest)
         name = self._name()
         await in_thread(lambda: self._store.tag(name, digest, source=source))
         return Pulled(
@@ -229,14 +233,8 @@ class _Pull:
             path = self._store.partial_path(layer.digest)
             here = path.stat().st_size if path.exists() else 0
             needed += max(0, layer.size - here)
-        disk = os.statvfs(self._store.directory)
-        free = disk.f_bavail * disk.f_frsize
-        if needed and needed + _SPARE_BYTES > free:
-            raise ResourceExhaustedError(
-                f"the image needs {needed >> 20} MiB, and {free >> 20} MiB are free below"
-                f" {self._store.directory}",
-                hint="make room (agentkernel system prune), or choose a smaller image",
-            )
+        if needed:
+            require_space(self._store.directory, needed)
 
 
 async def _fetched(client: RegistryClient, name: str, wanted: str, what: str) -> tuple[bytes, str]:
