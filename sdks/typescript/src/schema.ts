@@ -894,26 +894,33 @@ export interface components {
         };
         /**
          * AppliedFile
-         * @description What became of one change. `held`: it needs `allow_risky`; `skipped`: it can't be made.
+         * @description What became of one change. `merged`: with what the host has changed in the same file; `held`:
+         *         it needs `allow_risky`; `skipped`: it can't be made.
          */
         AppliedFile: {
             path: string;
             /** @enum {unknown} */
             kind: "added" | "deleted" | "modified";
             /** @enum {unknown} */
-            outcome: "applied" | "conflict" | "held" | "skipped";
+            outcome: "applied" | "conflict" | "held" | "merged" | "skipped";
             why: string;
         };
         /**
          * Apply
          * @description `paths`: only these and what is below them, from the workspace's top. `allow_risky`: also
-         *         what makes other programs of the user run something.
+         *         what makes other programs of the user run something. `mark_conflicts`: lines that both sides
+         *         have changed are both written, between marks, instead of none. `commit`: a commit with this
+         *         message (empty: one of ours) instead of changed files.
          */
         Apply: {
             /** @default [] */
             paths?: string[];
             /** @default false */
             allow_risky?: boolean;
+            /** @default false */
+            mark_conflicts?: boolean;
+            /** @default null */
+            commit?: string | null;
         };
         /**
          * AuditEntry
@@ -1293,7 +1300,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1575,6 +1582,13 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1739,7 +1753,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1904,6 +1918,13 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
             /** @default null */
             argv?: string[] | null;
             /** @default null */
@@ -1951,7 +1972,9 @@ export interface components {
              *       "secrets": [],
              *       "ports": [],
              *       "workspace": null,
-             *       "workspace_secrets": false
+             *       "workspace_secrets": false,
+             *       "workspace_ignored": "show",
+             *       "workspace_branch": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1988,7 +2011,9 @@ export interface components {
              *       "secrets": [],
              *       "ports": [],
              *       "workspace": null,
-             *       "workspace_secrets": false
+             *       "workspace_secrets": false,
+             *       "workspace_ignored": "show",
+             *       "workspace_branch": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2084,7 +2109,9 @@ export interface components {
          *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
          *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
-         *         it that look like secrets are left out unless `workspace_secrets`.
+         *         it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
+         *         `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
+         *         it is checked out or else in a checkout of the sandbox's own.
          */
         SandboxSpec: {
             /** @default native */
@@ -2139,6 +2166,13 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
         };
         /**
          * SandboxUpdate
@@ -2351,11 +2385,15 @@ export interface components {
         };
         /**
          * WorkspaceApplied
-         * @description `complete`: every change that was asked for is made.
+         * @description `complete`: every change that was asked for is made. Of a commit: `ref` is where it is,
+         *         `parent` what that was before, and `commit` null if there was nothing to commit.
          */
         WorkspaceApplied: {
             files: components["schemas"]["AppliedFile"][];
             complete: boolean;
+            ref: string | null;
+            commit: string | null;
+            parent: string | null;
         };
         /**
          * WorkspaceDiff

@@ -164,6 +164,8 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.toolchains": lambda now, before: now == "host",
     "sandbox.nested_userns": lambda now, before: bool(now),
     "sandbox.workspace": _never,  # see _workspace_widens
+    "sandbox.workspace_secrets": lambda now, before: bool(now),
+    "sandbox.workspace_ignored": lambda now, before: now == "show",
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,
@@ -203,6 +205,8 @@ _WHY = {
     "sandbox.user": "root has capabilities",
     "sandbox.toolchains": "it shows toolchains of your home",
     "sandbox.nested_userns": "weaker",
+    "sandbox.workspace_secrets": "it shows files that look like secrets",
+    "sandbox.workspace_ignored": "it shows files that git ignores",
     "sandbox.on_ttl": "it stays on disk",
     "sandbox.on_idle": "it stays on disk",
     "sandbox.ttl": "longer",
