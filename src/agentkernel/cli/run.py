@@ -1,10 +1,10 @@
-"""`agentkernel run -- CMD`: a new sandbox, one command, nothing left."""
+"""`agentkernel run -- CMD`: a new sandbox, one command, nothing left (unless it is kept)."""
 
 from __future__ import annotations
 
 import argparse
 
-from agentkernel.cli import project
+from agentkernel.cli import here, project
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import (
     collected,
@@ -12,8 +12,9 @@ from agentkernel.cli.foreground import (
     fill_standard_descriptors,
     streamed,
 )
-from agentkernel.cli.outcome import finish
+from agentkernel.cli.outcome import finish, say
 from agentkernel.client._sync.transport import Transport
+from agentkernel.client.daemon import Daemon
 from agentkernel.errors import InvalidInputError
 
 TYPE_CHECKING = False  # as in typing, which the command line does not load
@@ -28,6 +29,9 @@ def main(options: argparse.Namespace) -> int:
         raise InvalidInputError("no command given", hint="agentkernel run -- CMD ARGS…")
     project.apply(options)
     transport = Transport()
+    if options.keep is not None or options.branch is not None:
+        return _in_kept(options, words, transport)
+    _choose_here(options, transport)
     command = command_fields(options, words)
     life: dict[str, Any] = {} if options.ttl is None else {"ttl_seconds": options.ttl}
     spec = spec_fields(options, transport.daemon)
@@ -38,3 +42,27 @@ def main(options: argparse.Namespace) -> int:
     if isinstance(ended, int):
         return ended
     return finish(ended, words[0], options.timeout, options.ttl)
+
+
+def _choose_here(options: argparse.Namespace, transport: Transport) -> None:
+    is_local = isinstance(transport.daemon, Daemon)
+    here.choose(options, transport.daemon.state_dir, is_local=is_local)
+
+
+def _in_kept(options: argparse.Namespace, words: list[str], transport: Transport) -> int:
+    """In a sandbox that stays, and is made if it is not there."""
+    from agentkernel.cli.kept import choose_branch, found_or_made
+
+    name = choose_branch(options)
+    if name is None:
+        _choose_here(options, transport)
+    name = options.keep or name or ""
+    sandbox = found_or_made(options, transport, name)
+    command = command_fields(options, words)
+    path = f"/v1/sandboxes/{sandbox.id}/exec"
+    if options.json:
+        return collected(transport, path, command)
+    if not options.quiet:
+        say(f"in the sandbox {name}, which stays; see `agentkernel diff {name}`")
+    ended = streamed(transport, f"{path}/stream", command, options)
+    return ended if isinstance(ended, int) else finish(ended, words[0], options.timeout)

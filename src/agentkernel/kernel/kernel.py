@@ -61,7 +61,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
-from agentkernel.kernel.workspaces import Workspaces
+from agentkernel.kernel.workspaces import Workspaces, with_branch
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
 from agentkernel.space import set_reserve
@@ -213,7 +213,7 @@ class Kernel(Changes, Looks):
         if owned and not spec.ephemeral:
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
-        blueprint = expand(spec, owned=owned)
+        blueprint = await with_branch(expand(spec, owned=owned))
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:

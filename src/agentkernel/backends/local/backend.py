@@ -57,6 +57,7 @@ from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
     find_project,
+    project_path,
     workspace_lines,
 )
 from agentkernel.errors import (
@@ -211,7 +212,13 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
+        return WorkspaceFiles(
+            str(upper),
+            str(directory.hidden),
+            str(applied),
+            str(directory.base),
+            project_path(blueprint, directory),
+        )
 
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
