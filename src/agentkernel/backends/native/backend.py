@@ -15,4 +15,4 @@ class NativeBackend(LocalBackend):
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
         add_root(launch.plan, launch.root, blueprint.limits, launch.groups)
-        add_workspace(launch.plan, launch.project, blueprint.user)
+        add_workspace(launch.plan, launch.project, launch.account)

@@ -92,7 +92,7 @@ class ContainerBackend(OciBackend):
         launch.plan.engine_directory = str(launch.directory.make_engine())
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
-        add_workspace(launch.plan, launch.project, blueprint.user)
+        add_workspace(launch.plan, launch.project, launch.account)
         add_groups(launch.plan, launch.groups)
         self._set_up_engine(launch, blueprint, container_config(launch, blueprint))
 
