@@ -41,6 +41,7 @@ def spec_fields(
         "secrets": options.secret,
         "workspace": _workspace(getattr(options, "workspace", None)),
         "workspace_secrets": getattr(options, "workspace_secrets", None),
+        "volumes": getattr(options, "volume", None),
         "pull": getattr(options, "pull", None),
         "entrypoint": _entrypoint(getattr(options, "entrypoint", None)),
         # What only files can say; see `project.apply`.

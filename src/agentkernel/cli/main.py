@@ -108,6 +108,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
@@ -120,6 +121,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
+    "system": (_later("add_system"), "system", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),
     "completion": (_later("add_completion"), "completion", "main"),
 }

@@ -136,10 +136,31 @@ def prune(
     remove: Remove | None = None,
 ) -> list[str]:
     """Remove layers that are not in `in_use` (host paths) and that nobody resolved lately."""
+    removed = remove_abandoned(cache_dir, remove)
+    for path in unused(cache_dir, in_use, keep_unused_s=keep_unused_s):
+        discard(cache_dir, path, remove)
+        removed.append(path)
+    return removed
+
+
+def discard(cache_dir: StrPath, path: str, remove: Remove | None = None) -> None:
+    """Removes a layer. Preconditions: nothing stands on it. Idempotent."""
+    # Out of sight first: a reader finds the whole layer or none. In the same directory, since one
+    # of another owner can't be moved to another. Whoever sees it there may remove it.
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, os.path.join(layers_dir(cache_dir), _temporary_name()))
+    _unlink(path + USED)
+    remove_abandoned(cache_dir, remove)
+
+
+def unused(
+    cache_dir: StrPath, in_use: Collection[str], *, keep_unused_s: float = KEEP_UNUSED_S
+) -> list[str]:
+    """Paths of the layers that `prune` would remove."""
     directory = layers_dir(cache_dir)
     kept = {os.path.realpath(path) for path in in_use}
-    removed = remove_abandoned(cache_dir, remove)
     now = time.time()
+    found = []
     for name in _names(directory):
         path = os.path.join(directory, name)
         if name.startswith(TEMPORARY) or name.endswith(USED) or os.path.realpath(path) in kept:
@@ -148,16 +169,9 @@ def prune(
             last = os.stat(path + USED).st_mtime
         except OSError:
             last = os.stat(path).st_ctime
-        if now - last < keep_unused_s:
-            continue
-        # Out of sight first: a reader finds the whole layer or none. In the same directory, since
-        # one of another owner can't be moved to another. Whoever sees it there may remove it.
-        os.rename(path, os.path.join(directory, _temporary_name()))
-        _unlink(path + USED)
-        removed.append(path)
-    if removed:
-        remove_abandoned(cache_dir, remove)
-    return removed
+        if now - last >= keep_unused_s:
+            found.append(path)
+    return found
 
 
 def remove_tree(path: str) -> None:
