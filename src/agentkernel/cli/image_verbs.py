@@ -33,7 +33,7 @@ def add_image(commands: Any) -> None:
     save.add_argument("-o", "--output", metavar="FILE", default="-", help="(default: -, stdout)")
     save.add_argument(
         "--format", choices=("oci", "docker"), default="oci",
-        help="oci (default): an OCI layout that is one of `docker save` as well; docker: that alone",
+        help="oci (default): an OCI layout and one of `docker save` in one; docker: that alone",
     )  # fmt: skip
     _add_images(save)
     _add_import(_verb(verbs, "import", "make an image of a directory with a root file system"))

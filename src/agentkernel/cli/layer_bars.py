@@ -40,9 +40,13 @@ class LayerBars:
             if now >= self._due:
                 self._due = now + _SECONDS
                 self._draw()
-        elif not self._quiet and (before is None or before.state != event.state):
-            if event.state in _LINES:
-                print(f"{_short(event)}: {_words(event)}", file=sys.stderr, flush=True)
+        elif self._is_new(before, event):
+            print(f"{_short(event)}: {_words(event)}", file=sys.stderr, flush=True)
+
+    def _is_new(self, before: LayerProgress | None, event: LayerProgress) -> bool:
+        """Worth a line of its own."""
+        changed = before is None or before.state != event.state
+        return changed and not self._quiet and event.state in _LINES
 
     def __enter__(self) -> LayerBars:
         return self

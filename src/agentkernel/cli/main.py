@@ -105,6 +105,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
     "image": (_later("add_image", "image_verbs"), "images", "main"),
+    "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
@@ -117,6 +118,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
+    "system": (_later("add_system"), "system", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),
     "completion": (_later("add_completion"), "completion", "main"),
 }
