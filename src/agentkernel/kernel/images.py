@@ -146,13 +146,15 @@ class Images:
             # Only who pulls pays for loading what that needs.
             from agentkernel.images.oci.registry.pulling import pull
 
-            async with self._adding():
-                pulled = await pull(self.store, wanted, platform=platform, report=report)
+            async def prepare(digest: str) -> None:
                 faults.point("image.fetched")
-                await self._unpack(pulled.digest, report)
+                await self._unpack(digest, report)
                 faults.point("image.unpacked")
-                self.store.tag(wanted.name, pulled.digest, source=pulled.source)
-                faults.point("image.named")
+
+            pulled = await pull(
+                self.store, wanted, platform=platform, progress=report, prepare=prepare
+            )
+            faults.point("image.named")
             return pulled.digest
 
         return await self._fetchings.fetch((wanted, platform), work, progress)
@@ -332,8 +334,9 @@ class Images:
         """The image, and which of its names go: the one that was said, or all of an id."""
         image = self.store.find(name)
         wanted = _meant(name)
-        if wanted is not None and not wanted.digest and wanted.name in image.names:
-            return image, [wanted.name]
+        for said in (wanted.name, str(wanted)) if wanted is not None else ():
+            if said in image.names:
+                return image, [said]
         return image, list(image.names)
 
     async def _without(self, blobs: set[str], images: List[StoredImage]) -> care.Freed:
