@@ -50,6 +50,10 @@ def _add_run(commands: Any) -> None:
         "otherwise.",
     )
     verbs.add_sandbox_options(run)
+    run.add_argument(
+        "--entrypoint", metavar="PROGRAM",
+        help="in place of the image's, before CMD; '': none. Without CMD the image's own is run",
+    )  # fmt: skip
     verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(
@@ -93,11 +97,11 @@ def _add_setup(commands: Any) -> None:
     setup.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _later(name: str) -> Callable[[Any], None]:
+def _later(name: str, module: str = "machine_verbs") -> Callable[[Any], None]:
     """Arguments that the fast paths need not load."""
 
     def add(commands: Any) -> None:
-        getattr(import_module("agentkernel.cli.machine_verbs"), name)(commands)
+        getattr(import_module(f"agentkernel.cli.{module}"), name)(commands)
 
     return add
 
@@ -112,6 +116,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "image": (_later("add_image", "image_verbs"), "images", "main"),
     "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),

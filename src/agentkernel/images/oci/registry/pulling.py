@@ -40,6 +40,7 @@ from agentkernel.images.oci.registry.settings import RegistrySettings
 from agentkernel.images.oci.store import ImageStore
 
 _Ask = Callable[[RegistryClient], Awaitable[tuple[bytes, str]]]
+Prepare = Callable[[str], Awaitable[None]]
 
 # What must stay free when all layers are here.
 _SPARE_BYTES = 64 << 20
@@ -67,10 +68,13 @@ async def pull(
     platform: Platform | None = None,
     progress: Report | None = None,
     settings: RegistrySettings | None = None,
+    prepare: Prepare | None = None,
 ) -> Pulled:
-    """Raises NotFoundError, RegistryError, RegistryDeniedError, RateLimitedError,
-    ImageInvalidError, ResourceExhaustedError, InvalidInputError. Cancelled or killed it leaves what
-    has come, and the next pull goes on with it."""
+    """`prepare` is called with the manifest's digest when all is here, before it has its name, so
+    that nothing gets one that can't be used. Raises NotFoundError, RegistryError,
+    RegistryDeniedError, RateLimitedError, ImageInvalidError, ResourceExhaustedError,
+    InvalidInputError. Cancelled or killed it leaves what has come, and the next pull goes on with
+    it."""
     settings = settings or RegistrySettings()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(_adding(store))
@@ -78,7 +82,8 @@ async def pull(
             await stack.enter_async_context(RegistryClient(endpoint, settings))
             for endpoint in endpoints(reference, settings)
         ]
-        return await _Pull(store, reference, platform, progress, settings, clients).run()
+        found = _Pull(store, reference, platform, progress, settings, clients)
+        return await found.run(prepare)
 
 
 class _Pull:
@@ -99,7 +104,7 @@ class _Pull:
         # The one that had the manifest comes first; the others may have what it lacks.
         self._clients = clients
 
-    async def run(self) -> Pulled:
+    async def run(self, prepare: Prepare | None) -> Pulled:
         what = f"image {self._reference.familiar}"
         digest, document, said = await self._named(what)
         source = ""
@@ -119,6 +124,8 @@ class _Pull:
         layers = {layer.digest: layer for layer in found.layers}
         present = {each for each in layers if self._store.has_blob(each)}
         came = await self._layers(list(layers.values()), present)
+        if prepare is not None:
+            await prepare(digest)
         name = self._name()
         await in_thread(lambda: self._store.tag(name, digest, source=source))
         return Pulled(
