@@ -41,7 +41,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
     and `without_network` says why if its profile gives it more. `workspace`: a directory of
-    the host that it has.
+    the host that it has. `building`: what it changes becomes a layer, so /tmp and /run are the
+    image's own.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSetup | None = None
     without_network: str = ""
     workspace: Workspace | None = None
+    building: bool = False
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -258,6 +260,11 @@ class Backend(ABC):
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         """Removes those changes. Preconditions: the sandbox does not run."""
         raise UnsupportedError(f"{self.name} has no workspaces")
+
+    def changed_files(self, blueprint: Blueprint) -> str:
+        """The directory of the host that holds what a sandbox has changed of its image. Raises
+        UnsupportedError where there is none. Preconditions: the sandbox does not run."""
+        raise UnsupportedError(f"{self.name} builds no images")
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

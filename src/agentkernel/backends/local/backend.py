@@ -212,6 +212,10 @@ class LocalBackend(Backend):
         applied = directory.path / "applied"
         return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
 
+    def changed_files(self, blueprint: Blueprint) -> str:
+        parent = self._runs if blueprint.owned else self._kept
+        return str(SandboxDirectory(parent / blueprint.id).root_upper)
+
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
         with host_errors("discarding changes"):

@@ -148,6 +148,14 @@ class Copying:
                 (path, entry.kind, entry.mode, entry.uid, entry.gid, entry.link, known)
             )
 
+    def keep_directory(self, path: str) -> None:
+        """A directory that is to be there, if nothing is."""
+        where, node = self.image.resolve(path)
+        if node is None:
+            ids, self.ids = self.ids, None
+            self._directory(where)
+            self.ids = ids
+
     def _directory(self, path: str) -> None:
         """There is a directory at `path`, with the image's own rights or, where it is new, ours."""
         if path == "/" or path in self.items:

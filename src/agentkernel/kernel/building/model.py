@@ -21,7 +21,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     tags: Annotated[list[Word], Meta(max_length=64)] = []
     target: Word = ""
-    build_args: Annotated[dict[Word, Annotated[str, Meta(max_length=65536)]], Meta(max_length=512)] = {}
+    build_args: Annotated[
+        dict[Word, Annotated[str, Meta(max_length=65536)]], Meta(max_length=512)
+    ] = {}
     no_cache: bool = False
     network: NetworkRequest | None = None
     profile: Word = "moderate"

@@ -1,5 +1,4 @@
-"""A stage as far as it has come: layers, config, history. Cheap to copy, as stages build on stages.
-"""
+"""A stage as far as it has come: layers, config, history. Stages build on stages."""
 
 from __future__ import annotations
 
@@ -101,9 +100,7 @@ def state_on(image: StoredImage | None, arguments: Arguments, platform: Platform
         config = image.config
         layers = [
             Layer(blob, diff_id)
-            for blob, diff_id in zip(
-                image.manifest.layers, config.rootfs.diff_ids, strict=True
-            )
+            for blob, diff_id in zip(image.manifest.layers, config.rootfs.diff_ids, strict=True)
         ]
         platform = Platform(config.architecture, config.os, config.variant)
     variables = StageVariables(arguments, {})
