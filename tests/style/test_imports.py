@@ -17,6 +17,7 @@ MAX_LINES = 600
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "faults"),
     ("ids", "outcomes", "places", "quantities", "texts"),
+    ("space",),
     ("trees",),
     ("security", "audit"),
     ("config",),

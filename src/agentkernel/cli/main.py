@@ -85,11 +85,11 @@ def _add_setup(commands: Any) -> None:
     setup.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _later(name: str) -> Callable[[Any], None]:
+def _later(name: str, module: str = "machine_verbs") -> Callable[[Any], None]:
     """Arguments that the fast paths need not load."""
 
     def add(commands: Any) -> None:
-        getattr(import_module("agentkernel.cli.machine_verbs"), name)(commands)
+        getattr(import_module(f"agentkernel.cli.{module}"), name)(commands)
 
     return add
 
@@ -104,6 +104,8 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "image": (_later("add_image", "image_verbs"), "images", "main"),
+    "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "setup": (_add_setup, "setup", "main"),
@@ -116,6 +118,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
+    "system": (_later("add_system"), "system", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),
     "completion": (_later("add_completion"), "completion", "main"),
 }

@@ -170,9 +170,11 @@ def all_routes() -> list[BaseRoute]:
         routes_ports,
         routes_sandboxes,
         routes_secrets,
+        routes_system,
         routes_tokens,
         routes_trees,
         routes_uploads,
+        routes_volumes,
         routes_workspaces,
     )
 
@@ -192,6 +194,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_sandboxes.ROUTES,
         *routes_ports.ROUTES,
         *routes_workspaces.ROUTES,
+        *routes_volumes.ROUTES,
         *routes_exec.ROUTES,
         *routes_batch.ROUTES,
         *routes_jobs.ROUTES,
@@ -202,6 +205,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_network.ROUTES,
         *routes_images.ROUTES,
         *routes_machine.ROUTES,
+        *routes_system.ROUTES,
         *routes_secrets.ROUTES,
         *routes_tokens.ROUTES,
         *routes_metrics.ROUTES,

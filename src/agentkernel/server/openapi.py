@@ -44,6 +44,7 @@ _PATH_WORDS: Final = {
     "name": "Name of the secret.",
     "token": "Id or name of the token.",
     "port": "Number of the port inside.",
+    "volume": "Id or name of the volume.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

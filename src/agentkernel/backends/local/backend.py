@@ -52,6 +52,7 @@ from agentkernel.backends.local.sandbox import (
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.backends.local.volumes import check_places, refuse_volumes, volume_lines
 from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
@@ -210,7 +211,7 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
+        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
 
     def changed_files(self, blueprint: Blueprint) -> str:
         parent = self._runs if blueprint.owned else self._kept
@@ -222,6 +223,7 @@ class LocalBackend(Backend):
             await remove_guest_files(directory.workspace_upper.parent, idmaps.own_maps())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory.path / "applied")
+            directory.remove_base()
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -256,8 +258,10 @@ class LocalBackend(Backend):
             maps = self._choose_ids(blueprint, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
+            refuse_volumes(blueprint, maps)
             project = await self._project(blueprint, maps, directory)
             root = add_trees(await self._root(blueprint, maps, progress), project)
+            check_places(blueprint, root)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
@@ -271,6 +275,7 @@ class LocalBackend(Backend):
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             lines += workspace_lines(project)
+            lines += volume_lines(blueprint)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -400,7 +405,7 @@ class LocalBackend(Backend):
         if upper.kind == "directory":
             path = str(directory.make_upper())
         elif upper.kind == "image":
-            path = str(await make_image(directory, upper.size or 0))
+            path = str(await make_image(directory.image, upper.size or 0))
         faults.point("launch.files")
         plan = LaunchPlan(
             maps=maps,

@@ -74,6 +74,12 @@ class LaunchPlan:
             self._sources.append(entry)
         return self._sources.index(entry)
 
+    def volume(self, path: str, *, writable: bool, image: bool, owner: int) -> int:
+        """The number of a volume, whose directory gets that owner when it is made."""
+        entry = {"path": path, "writable": writable, "image": image, "volume": True, "owner": owner}
+        self._sources.append(entry)
+        return len(self._sources) - 1
+
     def op(self, op: str, target: str, **arguments: Any) -> None:
         self._ops.append({"op": op, "target": target, **arguments})
 
