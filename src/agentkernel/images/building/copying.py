@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from agentkernel.errors import InvalidInputError
 from agentkernel.images.building.config import joined
 from agentkernel.images.building.tree import Entry, Node, Tree
-from agentkernel.images.dockerfile.ignore import to_expression
+from agentkernel.trees.ignoring import to_expression
 
 _MAGIC = re.compile(r"[*?\[\\]")
 _MAX_ITEMS = 2_000_000
