@@ -1293,7 +1293,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1739,7 +1739,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;

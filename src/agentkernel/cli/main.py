@@ -47,6 +47,10 @@ def _add_run(commands: Any) -> None:
         "agentkernel.toml and your config.toml say holds where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
+    run.add_argument(
+        "--entrypoint", metavar="PROGRAM",
+        help="in place of the image's, before CMD; '': none. Without CMD the image's own is run",
+    )  # fmt: skip
     verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(

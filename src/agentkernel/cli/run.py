@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def main(options: argparse.Namespace) -> int:
     fill_standard_descriptors()
     words = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
-    if not words:
-        raise InvalidInputError("no command given", hint="agentkernel run -- CMD ARGS…")
     project.apply(options)
+    if not words and options.image in (None, "host"):  # another may have one of its own
+        raise InvalidInputError("no command given", hint="agentkernel run -- CMD ARGS…")
     transport = Transport()
     command = command_fields(options, words)
     life: dict[str, Any] = {} if options.ttl is None else {"ttl_seconds": options.ttl}
@@ -37,4 +37,4 @@ def main(options: argparse.Namespace) -> int:
     ended = streamed(transport, "/v1/run/stream", command, options, around)
     if isinstance(ended, int):
         return ended
-    return finish(ended, words[0], options.timeout, options.ttl)
+    return finish(ended, words[0] if words else options.image, options.timeout, options.ttl)

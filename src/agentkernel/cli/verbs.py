@@ -219,8 +219,12 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
     if image:
         group.add_argument(
             "--image", metavar="IMAGE",
-            help="`host` (this machine's programs, the default) or a directory with a root file "
-            "system",
+            help="`host` (this machine's programs, the default), a directory with a root file "
+            "system, or NAME[:TAG] of an image, which is pulled if it is not here",
+        )  # fmt: skip
+        group.add_argument(
+            "--pull", choices=("missing", "always", "never"),
+            help="when to ask the registry for the image (default: missing)",
         )  # fmt: skip
         group.add_argument(
             "--workspace", metavar="DIR[:cow|ro|rw]|none",
@@ -239,7 +243,9 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", help="root (default), user, or a number")
+    group.add_argument(
+        "--user", help="NAME, UID, NAME:GROUP or UID:GID (default: the image's own, or root)"
+    )
     group.add_argument(
         "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",

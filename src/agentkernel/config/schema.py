@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config import networks
+from agentkernel.config import images, networks
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.config.volumes import parse_volume
 from agentkernel.errors import InvalidInputError
@@ -250,6 +250,10 @@ KEYS: Mapping[str, Key] = {
             "the proxy that leads out of this machine", _USER),
         Key("network.patterns", networks.check_patterns, "regular expressions",
             "what no request may hold", _USER),
+        Key("images.mirrors", images.check_mirrors,
+            'a section of REGISTRY = ["https://HOST"]', "who is asked before a registry", _USER),
+        Key("images.insecure", images.check_insecure, 'hosts such as ["registry.lan:5000"]',
+            "registries that are spoken to in plain HTTP", _USER),
         Key("daemon.max_sandboxes", _whole(1), "a whole number, 1 or more",
             "most sandboxes at once", _USER),
         Key("daemon.memory_floor", _size(0), 'a size such as "256M"',

@@ -36,10 +36,12 @@ from agentkernel.errors import (
     NetworkUnavailableError,
     NotFoundError,
 )
+from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
+from agentkernel.kernel.image_use import Ready, StoredImages, with_image
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -100,6 +102,7 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
+        self.images: Ready = StoredImages(self.state_dir)
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -124,7 +127,7 @@ class Kernel(Changes, Looks):
         self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
         self.secrets.on_change = self.networks.secrets_changed
         self.network = NetworkControl(
-            self._store, self._find, self.trail, self.networks, self._making
+            self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
@@ -215,15 +218,17 @@ class Kernel(Changes, Looks):
         if owned and not spec.ephemeral:
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
+        self._admission.check(len(self._live))
         blueprint = msgspec.structs.replace(expand(spec, owned=owned), building=building)
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         if has_any(setting):
-            setup = await self._making.setup(setting, spec.image, name or blueprint.id)
+            view = await backend.image_view(blueprint, progress)
+            setup = await self._making.setup(setting, view, name or blueprint.id)
             blueprint = msgspec.structs.replace(blueprint, network=setup)
-        self._admission.check(len(self._live))
         self.system.require_space()
         self.trail.found(blueprint.id, name)
         volumes = await self.volumes.find(spec, owner)
@@ -490,6 +495,9 @@ class Kernel(Changes, Looks):
     async def _open_network(self, record: SandboxRecord, live: Live) -> None:
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
+
+    async def _image_view(self, record: SandboxRecord) -> View | None:
+        return await self.backends[record.backend].image_view(_blueprint(record))
 
     async def _secret_values(
         self, owners: Iterable[str], references: Iterable[str]

@@ -22,5 +22,5 @@ class NativeBackend(LocalBackend):
             launch.groups,
             building=blueprint.building,
         )
-        add_workspace(launch.plan, launch.project, blueprint.user)
-        add_volumes(launch.plan, blueprint, self._state_dir)
+        add_workspace(launch.plan, launch.project, launch.account)
+        add_volumes(launch.plan, blueprint, launch.account, self._state_dir)
