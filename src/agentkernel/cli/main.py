@@ -43,7 +43,8 @@ def _add_run(commands: Any) -> None:
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
         "the sandbox. It reaches package registries and nothing else (--network, --allow), and of "
-        "this machine it sees /usr and the toolchains on your PATH, read-only. What the project's "
+        "this machine it sees /usr and the toolchains on your PATH, read-only; where these lack what "
+        "CMD or the project asks for, an image has it (see `detect`, --image). What the project's "
         "agentkernel.toml and your config.toml say holds where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
@@ -106,6 +107,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "discard": (_later("add_discard"), "workspaces", "discard"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
+    "detect": (_later("add_detect"), "detecting", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
     "port": (_later("add_port"), "ports", "main"),

@@ -219,8 +219,8 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
     if image:
         group.add_argument(
             "--image", metavar="IMAGE",
-            help="`host` (this machine's programs, the default) or a directory with a root file "
-            "system",
+            help="`host` (this machine's programs, the default), a directory with a root file "
+            "system, or the name of an image; `run` without it takes what `detect` shows",
         )  # fmt: skip
         group.add_argument(
             "--workspace", metavar="DIR[:cow|ro|rw]|none",
