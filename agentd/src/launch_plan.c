@@ -151,6 +151,8 @@ void plan_read(int fd, struct plan *plan) {
         plan->sources[i].is_file = flag(&sources->items[i], "file");
         plan->sources[i].writable = flag(&sources->items[i], "writable");
         plan->sources[i].is_image = flag(&sources->items[i], "image");
+        plan->sources[i].is_volume = flag(&sources->items[i], "volume");
+        plan->sources[i].owner = signed_number(&sources->items[i], "owner");
         plan->sources[i].is_project = flag(&sources->items[i], "project");
     }
     plan->ops = read_ops(ops, &plan->op_count);

@@ -17,6 +17,7 @@ MAX_LINES = 600
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "faults"),
     ("documents", "ids", "outcomes", "places", "quantities", "texts"),
+    ("space",),
     ("detection", "trees"),
     ("security", "audit"),
     ("config",),

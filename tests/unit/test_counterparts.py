@@ -21,6 +21,7 @@ from agentkernel.client._async import (
     sandbox,
     secrets,
     tokens,
+    volumes,
     workspace,
 )
 from agentkernel.server import openapi
@@ -36,6 +37,7 @@ CLASSES = {
     "network": network.AsyncNetwork,
     "secrets": secrets.AsyncSecrets,
     "tokens": tokens.AsyncTokens,
+    "volumes": volumes.AsyncVolumes,
     "workspace": workspace.AsyncWorkspace,
 }
 
@@ -109,6 +111,14 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "switchNetworkPhase": ("network.phase", "network phase"),
     "explainNetwork": ("network.why", "network why"),
     "streamNetworkLog": ("network.log", "network log, network tail"),
+    "createVolume": ("volumes.create", "volume create"),
+    "listVolumes": ("volumes.list", "volume list"),
+    "getVolume": ("volumes.get", "volume inspect"),
+    "removeVolume": ("volumes.remove", "volume remove"),
+    "exportVolume": ("volumes.export", "volume export"),
+    "importVolume": ("volumes.import_archive", "volume import"),
+    "getDiskUsage": ("Host.disk_usage", "system df"),
+    "pruneSystem": ("Host.prune", "system prune"),
     "diffWorkspace": ("workspace.diff", "diff"),
     "applyWorkspace": ("workspace.apply", "apply"),
     "discardWorkspace": ("workspace.discard", "discard"),
@@ -199,6 +209,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         sandbox,
         secrets,
         tokens,
+        volumes,
         workspace,
     )
 
@@ -214,6 +225,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "network": network.Network,
         "secrets": secrets.Secrets,
         "tokens": tokens.Tokens,
+        "volumes": volumes.Volumes,
         "workspace": workspace.Workspace,
     }
     for shown, kind in CLASSES.items():

@@ -33,6 +33,7 @@ ENDING: Final = frozenset(
     {
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
         "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
+        "volume.remove",
     }
 )  # fmt: skip
 

@@ -31,6 +31,23 @@ NOT_AVAILABLE = "not available"
 """Begins `enforced_by` of that line in a sandbox that should have one and has not."""
 
 
+NEW_VOLUME = "made with this sandbox"
+"""Begins `enforced_by` of the line `volume` for one that was not there before."""
+
+
+class VolumeMount(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume and where the sandbox has it. `quota_bytes`: it is a disk of that size. `exclusive`:
+    no other sandbox runs with it. `is_new`: it was made for this sandbox."""
+
+    id: str
+    name: str
+    path: str
+    read_only: bool = False
+    quota_bytes: int | None = None
+    exclusive: bool = False
+    is_new: bool = False
+
+
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an engine needs, expanded: no profile names, no defaults left to fill in.
 
@@ -41,7 +58,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
     and `without_network` says why if its profile gives it more. `workspace`: a directory of
-    the host that it has.
+    the host that it has. `volumes`: those are there, and nobody else has an exclusive one.
     """
 
     id: str
@@ -61,6 +78,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSetup | None = None
     without_network: str = ""
     workspace: Workspace | None = None
+    volumes: tuple[VolumeMount, ...] = ()
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -76,17 +94,25 @@ class EffectiveLine(msgspec.Struct, frozen=True):
 
 def notices(lines: Iterable[EffectiveLine]) -> list[str]:
     """Sentences for whoever made the sandbox: the limits and the network that it should have and
-    has not."""
+    has not, and the volumes that came to be with it."""
     lines = list(lines)
-    return [
-        f"{line.what} {line.value} is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
-    ] + [
-        f"the network of its profile is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
-    ]
+    return (
+        [
+            f"{line.what} {line.value} is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
+        ]
+        + [
+            f"the network of its profile is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
+        ]
+        + [
+            f"the volume {line.value} is new: it stays when the sandbox goes"
+            for line in lines
+            if line.enforced_by.startswith(NEW_VOLUME) and line.what == "volume"
+        ]
+    )
 
 
 class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,12 +227,14 @@ class Sandbox(Protocol):
 @dataclass(frozen=True)
 class WorkspaceFiles:
     """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
-    mark for each file that the guest was not shown; `applied`: a file of ours. Of a sandbox that
-    was not started since its changes were discarded none of them is there."""
+    mark for each file that the guest was not shown; `applied`: a file of ours; `base`: a directory
+    of ours, how the project was. Of a sandbox that was not started since its changes were discarded
+    none of them is there."""
 
     upper: str
     hidden: str
     applied: str
+    base: str
 
 
 class Backend(ABC):

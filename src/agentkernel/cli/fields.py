@@ -41,6 +41,7 @@ def spec_fields(
         "secrets": options.secret,
         "workspace": _workspace(getattr(options, "workspace", None)),
         "workspace_secrets": getattr(options, "workspace_secrets", None),
+        "volumes": getattr(options, "volume", None),
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),

@@ -13,6 +13,7 @@ from agentkernel.cli.values import (
     label_entry,
     moment,
     port_entry,
+    size_value,
 )
 from agentkernel.cli.verbs import (
     _group,
@@ -98,6 +99,49 @@ def add_port(commands: Any) -> None:
     unpublish.add_argument("ports", metavar="PORT", nargs="+", type=count, help="the number inside")
     listing = _verb(verbs, "list", "list the published ports of a sandbox, and where they are")
     listing.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
+
+
+def add_volume(commands: Any) -> None:
+    verbs = _group(commands, "volume", "directories with names that outlive sandboxes")
+    create = _verb(verbs, "create", "make empty volumes")
+    create.add_argument("names", metavar="NAME", nargs="+", help="how to call it")
+    listing = _verb(verbs, "list", "list volumes, what they take, and who has them")
+    listing.add_argument("--all", action="store_true", help="also those of other owners")
+    inspect = _verb(verbs, "inspect", "show a volume")
+    remove = _verb(verbs, "remove", "remove volumes with all that is in them")
+    remove.add_argument(
+        "--force", action="store_true",
+        help="also if stopped sandboxes have it: they can't be started any more then",
+    )  # fmt: skip
+    remove.add_argument("names", metavar="VOLUME", nargs="+", help="by name or id")
+    export = _verb(verbs, "export", "write all that is in a volume as a tar archive")
+    importing = _verb(verbs, "import", "make a new volume from a tar archive")
+    for parser in (inspect, export):
+        parser.add_argument("name", metavar="VOLUME", help="by name or id")
+    importing.add_argument("name", metavar="NAME", help="how to call it; there is none yet")
+    for parser, what in ((export, "write to"), (importing, "read from")):
+        parser.add_argument(
+            "file", metavar="FILE", nargs="?", default="-",
+            help=f"what to {what} (default: -, {'stdout' if parser is export else 'stdin'})",
+        )  # fmt: skip
+    for parser in (create, importing):
+        parser.add_argument(
+            "--quota", type=size_value, metavar="SIZE",
+            help="a disk of its own of that size; needs root",
+        )  # fmt: skip
+        parser.add_argument(
+            "--exclusive", action="store_true", help="at most one sandbox at a time runs with it"
+        )
+
+
+def add_system(commands: Any) -> None:
+    verbs = _group(commands, "system", "what everything takes on the disk, and what can go")
+    _verb(verbs, "df", "show what sandboxes, volumes, images and records take")
+    prune = _verb(verbs, "prune", "remove layers, blobs and downloads that nothing needs")
+    prune.add_argument("--sandboxes", action="store_true", help="and your stopped sandboxes")
+    prune.add_argument("--volumes", action="store_true", help="and your volumes that none has")
+    prune.add_argument("--dry-run", action="store_true", help="only show what would go")
+    prune.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
 def add_network(commands: Any) -> None:
@@ -293,9 +337,15 @@ def add_apply(commands: Any) -> None:
         help="make a sandbox's changes in its workspace here, too",
         description="Makes what the sandbox NAME has changed in its copy-on-write workspace, or "
         "what it has at PATHS, in the directory itself. A file that was changed here, too, since "
-        "the sandbox was made is left as it is and told as a conflict; the sandbox's is still in "
-        "the sandbox. Exit status 1: not all is applied.",
+        "the sandbox was made is merged line by line; where both have changed the same lines it is "
+        "left as it is and told as a conflict, and the sandbox's is still in the sandbox. Exit "
+        "status 1: not all is applied.",
     )
+    parser.add_argument(
+        "--conflicts", choices=("leave", "markers"), default="leave",
+        help="a text in which both have changed the same lines: left as it is (default), or "
+        "written with both, between marks",
+    )  # fmt: skip
     parser.add_argument(
         "--allow-risky", action="store_true",
         help="also what makes other programs run something (.git, editor, shell and agent "

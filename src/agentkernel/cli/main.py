@@ -43,8 +43,8 @@ def _add_run(commands: Any) -> None:
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
         "the sandbox. It reaches package registries and nothing else (--network, --allow), and of "
-        "this machine it sees /usr and the toolchains on your PATH, read-only; where these lack what "
-        "CMD or the project asks for, an image has it (see `detect`, --image). What the project's "
+        "this machine it sees /usr and the toolchains on your PATH, read-only. Where these lack "
+        "what CMD or the project asks for, an image has it (`detect`, --image). What the project's "
         "agentkernel.toml and your config.toml say holds where no option says otherwise.",
     )
     verbs.add_sandbox_options(run)
@@ -105,6 +105,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
     "detect": (_later("add_detect"), "detecting", "main"),
@@ -118,6 +119,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
+    "system": (_later("add_system"), "system", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),
     "completion": (_later("add_completion"), "completion", "main"),
 }

@@ -89,6 +89,24 @@ agentkernel job list work""",
     "job logs": "agentkernel job logs --follow 0123456789abcdefghij",
     "job attach": "agentkernel job attach -i 0123456789abcdefghij",
     "job kill": "agentkernel job kill --signal TERM 0123456789abcdefghij",
+    "volume": """\
+agentkernel volume create cache
+agentkernel run --volume cache:/root/.cache -- pip download requests""",
+    "volume create": """\
+agentkernel volume create cache
+agentkernel volume create --quota 2G --exclusive database""",
+    "volume list": "agentkernel volume list",
+    "volume inspect": "agentkernel volume inspect --json cache",
+    "volume remove": "agentkernel volume remove cache",
+    "volume export": "agentkernel volume export cache cache.tar",
+    "volume import": "agentkernel volume import --quota 2G copy cache.tar",
+    "system": """\
+agentkernel system df
+agentkernel system prune""",
+    "system df": "agentkernel system df --json",
+    "system prune": """\
+agentkernel system prune --dry-run
+agentkernel system prune --sandboxes --volumes --yes""",
     "network": """\
 agentkernel network show work
 agentkernel network why work pypi.org""",
@@ -201,6 +219,8 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     **dict.fromkeys(("port publish", "port unpublish"), _MANY),
+    **dict.fromkeys(("volume create", "volume remove"), _MANY),
+    "system prune": f"{_PLAIN}; also if something could not be removed, or you said no",
     "network why": f"{_ONE}it would be denied\n{_PLAIN}",
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",

@@ -231,6 +231,10 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "--workspace-secrets", action="store_true", default=None,
             help="show files in it that look like secrets (.env, keys, .npmrc, …)",
         )  # fmt: skip
+        group.add_argument(
+            "--volume", action="append", metavar="NAME:/PATH[:ro]",
+            help="a volume at a path inside; made if it is not there yet, and kept; see `volume`",
+        )  # fmt: skip
     group.add_argument(
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",

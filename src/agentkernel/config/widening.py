@@ -164,6 +164,8 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.toolchains": lambda now, before: now == "host",
     "sandbox.nested_userns": lambda now, before: bool(now),
     "sandbox.workspace": _never,  # see _workspace_widens
+    # What is in a volume comes from other sandboxes, and goes to them.
+    "sandbox.volumes": _names_more,
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,
@@ -203,6 +205,7 @@ _WHY = {
     "sandbox.user": "root has capabilities",
     "sandbox.toolchains": "it shows toolchains of your home",
     "sandbox.nested_userns": "weaker",
+    "sandbox.volumes": "it shares files with other sandboxes",
     "sandbox.on_ttl": "it stays on disk",
     "sandbox.on_idle": "it stays on disk",
     "sandbox.ttl": "longer",
@@ -210,8 +213,9 @@ _WHY = {
     "limits.timeout": "longer",
 }
 _SIZES = (
-    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "network.max_upload",
-    "network.max_download", "network.max_upload_rate", "network.max_download_rate",
+    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "daemon.disk_reserve",
+    "network.max_upload", "network.max_download", "network.max_upload_rate",
+    "network.max_download_rate",
 )  # fmt: skip
 _TIMES = ("sandbox.ttl", "sandbox.idle_timeout", "limits.timeout")
 

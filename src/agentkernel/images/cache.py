@@ -110,19 +110,8 @@ def prune(
 ) -> list[str]:
     """Remove layers that are not in `in_use` (host paths) and that nobody resolved lately."""
     directory = layers_dir(cache_dir)
-    kept = {os.path.realpath(path) for path in in_use}
     removed = remove_abandoned(cache_dir)
-    now = time.time()
-    for name in _names(directory):
-        path = os.path.join(directory, name)
-        if name.startswith(TEMPORARY) or name.endswith(USED) or os.path.realpath(path) in kept:
-            continue
-        try:
-            last = os.stat(path + USED).st_mtime
-        except OSError:
-            last = os.stat(path).st_ctime
-        if now - last < keep_unused_s:
-            continue
+    for path in unused(cache_dir, in_use, keep_unused_s=keep_unused_s):
         # Out of sight first: a reader finds the whole layer or none.
         doomed = _temporary(directory)
         try:
@@ -133,6 +122,27 @@ def prune(
         _unlink(path + USED)
         removed.append(path)
     return removed
+
+
+def unused(
+    cache_dir: StrPath, in_use: Collection[str], *, keep_unused_s: float = KEEP_UNUSED_S
+) -> list[str]:
+    """Paths of the layers that `prune` would remove."""
+    directory = layers_dir(cache_dir)
+    kept = {os.path.realpath(path) for path in in_use}
+    now = time.time()
+    found = []
+    for name in _names(directory):
+        path = os.path.join(directory, name)
+        if name.startswith(TEMPORARY) or name.endswith(USED) or os.path.realpath(path) in kept:
+            continue
+        try:
+            last = os.stat(path + USED).st_mtime
+        except OSError:
+            last = os.stat(path).st_ctime
+        if now - last >= keep_unused_s:
+            found.append(path)
+    return found
 
 
 def remove_tree(path: str) -> None:

@@ -19,9 +19,10 @@ from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
 from agentkernel.kernel.commands import ExecResult
+from agentkernel.kernel.disk_records import Pruned
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.kernel.store import JobRecord, SandboxRecord
+from agentkernel.kernel.store import JobRecord, SandboxRecord, VolumeRecord
 from agentkernel.kernel.tokens import OWNER, NewToken
 from agentkernel.kernel.updates import SandboxUpdate
 from agentkernel.network.policy.request import NetworkRequest
@@ -70,6 +71,8 @@ def _spec(spec: SandboxSpec) -> dict[str, Any]:
         shown["network"] = _network(spec.network)
     if spec.secrets:
         shown["secrets"] = [redact.text(word) for word in spec.secrets[:_MAX_NAMES]]
+    if spec.volumes:
+        shown["volumes"] = [redact.text(word) for word in spec.volumes[:_MAX_NAMES]]
     if spec.ports:
         shown["ports"] = [redact.text(word) for word in spec.ports[:_MAX_NAMES]]
     return shown
@@ -121,7 +124,8 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path", "expires_seconds", "phase", "port", "public", "allow_risky",
+        "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
+        "exclusive", "force", "sandboxes", "volumes", "dry_run",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -141,8 +145,11 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
 SHOWN: Final = _FLAT | _FORMS.keys()
 # Who and what stands in the line anyway; the rest is how an answer is to be given.
 HIDDEN: Final = frozenset(
-    {"id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value"}
-)
+    {
+        "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
+        "pieces",
+    }
+)  # fmt: skip
 
 
 class _Shows:
@@ -169,11 +176,13 @@ class _Shows:
             return {"job": result.id, "state": result.state}
         if isinstance(result, NewToken):
             return {"token": result.record.id}
+        if isinstance(result, Pruned):
+            return {"items": len(result.items), "bytes": result.bytes}
         if isinstance(result, ProbeResult):
             wrong = [finding.name for finding in result.findings if not finding.expected]
             shown = {"wrong": ", ".join(wrong[:_MAX_NAMES])} if wrong else {}
             return {"fit": result.fit, **shown}
-        if isinstance(result, SandboxRecord):
+        if isinstance(result, SandboxRecord | VolumeRecord):
             return {"id": result.id, "state": result.state}
         return {}
 

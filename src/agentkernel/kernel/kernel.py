@@ -28,7 +28,7 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
-from agentkernel.backends.registry import Backends
+from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
     ConflictError,
@@ -56,12 +56,15 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
+from agentkernel.kernel.system import System
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
+from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
 from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
+from agentkernel.space import set_reserve
 
 LOCAL_OWNER = "local"
 
@@ -81,6 +84,7 @@ class Kernel(Changes, Looks):
         self.backends = Backends(self.state_dir)
         self.engines = Engines(self.state_dir)
         self._admission = admission or Admission()
+        set_reserve(self._admission.disk_reserve_bytes)
         self._lock = StateLock(self.state_dir)
         self._audit = audit
         self._operator = operator
@@ -94,6 +98,8 @@ class Kernel(Changes, Looks):
         self.networks: Networks
         self.network: NetworkControl
         self.workspaces: Workspaces
+        self.volumes: Volumes
+        self.system: System
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -121,11 +127,20 @@ class Kernel(Changes, Looks):
             self._store, self._find, self.trail, self.networks, self._making
         )
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
+        native = self.backends[DEFAULT_BACKEND]
+        self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
+        self.system = System(
+            self._store, self.trail, self.state_dir, self.volumes, self._remove_pruned
+        )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
             await self.backends.collect_garbage()
+            await self.volumes.load()
             self._live = await reconcile(self._store, self.backends, self.trail)
+            for record in await self._store.all_sandboxes():
+                if record.state in ("running", "error"):
+                    self.volumes.hold_again(record)
             await self.networks.find(await self._with_a_way_out())
             self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
@@ -148,6 +163,7 @@ class Kernel(Changes, Looks):
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
         await self.networks.close()
+        await self.workspaces.close()
         await self.ports.close_all()
         for live in self._live.values():
             if live.sandbox:
@@ -206,7 +222,10 @@ class Kernel(Changes, Looks):
             setup = await self._making.setup(setting, spec.image, name or blueprint.id)
             blueprint = msgspec.structs.replace(blueprint, network=setup)
         self._admission.check(len(self._live))
+        self.system.require_space()
         self.trail.found(blueprint.id, name)
+        volumes = await self.volumes.find(spec, owner)
+        blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
         now = time.time()
         record = SandboxRecord(
             id=blueprint.id,
@@ -227,13 +246,17 @@ class Kernel(Changes, Looks):
             network=msgspec.to_builtins(setting) if blueprint.network else None,
             ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
         )
-        while True:
-            inserted = await insert_row(self._store, record, idempotency)
-            if inserted.created:
-                asked = spec.network is not None or bool(spec.secrets)
-                return await self._make(inserted.record, blueprint, progress, asked)
-            if settled := await self._settled(inserted.record):
-                return settled
+        try:
+            while True:
+                inserted = await insert_row(self._store, record, idempotency)
+                if inserted.created:
+                    asked = spec.network is not None or bool(spec.secrets)
+                    return await self._make(inserted.record, blueprint, progress, asked)
+                if settled := await self._settled(inserted.record):
+                    return settled
+        except BaseException:
+            await self.volumes.take_back(volumes)
+            raise
 
     async def _make(
         self,
@@ -248,6 +271,7 @@ class Kernel(Changes, Looks):
         async with live.changing:
             try:
                 faults.point("create.row")
+                self.volumes.hold(record, blueprint)
                 ports = self.ports.open_new(record)
                 try:
                     live.begin(await backend.create(blueprint, progress))
@@ -260,6 +284,7 @@ class Kernel(Changes, Looks):
                 faults.point("create.connected")
                 made = await self._running(record, "sandbox.created", ports=ports)
                 self.ports.serve(live)
+                self.workspaces.begin(blueprint, record.backend)
                 faults.point("create.done")
                 return made
             except BaseException as exc:
@@ -278,6 +303,7 @@ class Kernel(Changes, Looks):
                         record.id, state="removing", error=left.message, events=[failed]
                     )
                     raise exc from left
+                self.volumes.release(record.id)
                 try:
                     await self._store.remove_sandbox(blueprint.id, events=[failed])
                 finally:
@@ -325,7 +351,14 @@ class Kernel(Changes, Looks):
             faults.point("start.begin")
             async with _held_unless_done(live):
                 await self._end(record, live)
-            live.begin(await self.backends[record.backend].start(_blueprint(record)))
+            blueprint = _blueprint(record)
+            self.volumes.hold(record, blueprint)
+            try:
+                live.begin(await self.backends[record.backend].start(blueprint))
+            except BaseException:
+                # When it raises, nothing runs.
+                self.volumes.release(record.id)
+                raise
             try:
                 await self._open_network(record, live)
                 faults.point("start.connected")
@@ -379,6 +412,7 @@ class Kernel(Changes, Looks):
         usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
         # What was never ours: a start that was cut off, or one that did not answer when we came.
         await self.backends[record.backend].end(record.id)
+        self.volumes.release(record.id)
         lost = await self._store.mark_jobs_lost(record.id)
         live.running_jobs.clear()
         return usage, len(lost)
@@ -391,12 +425,14 @@ class Kernel(Changes, Looks):
         async with live.changing, _held_unless_done(live):
             await self._store.update_sandbox(record.id, state="removing")
             faults.point("remove.row")
+            await self.workspaces.end(record.id)
             await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)
+            self.volumes.release(record.id)
             self.networks.remove(record.id)
             faults.point("remove.files")
             usage = usage or Known.of(record).usage
@@ -406,6 +442,9 @@ class Kernel(Changes, Looks):
             )
             self._live.pop(record.id, None)
             faults.point("remove.done")
+
+    async def _remove_pruned(self, record: SandboxRecord) -> None:
+        await self.remove(record.id, reason="pruned")
 
     async def _running(self, record: SandboxRecord, kind: str, **changes: Any) -> SandboxRecord:
         now = time.time()

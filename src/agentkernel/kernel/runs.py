@@ -91,6 +91,7 @@ def _check_needs_no_daemon(spec: SandboxSpec) -> None:
         "a network needs": spec.network is not None and not _is_none(spec.network),
         "secrets need": bool(spec.secrets),
         "published ports need": bool(spec.ports),
+        "volumes need": bool(spec.volumes),
     }
     for words, is_wanted in wanted.items():
         if is_wanted:

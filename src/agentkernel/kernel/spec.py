@@ -68,7 +68,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image shows; without it, this process's own. `network`: what it may reach. `secrets`:
     NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
     this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
-    it that look like secrets are left out unless `workspace_secrets`.
+    it that look like secrets are left out unless `workspace_secrets`. `volumes`: NAME:/path[:ro],
+    volumes of the sandbox's owner; one that is not there yet is made.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -95,6 +96,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ports: Annotated[list[str], Meta(max_length=64)] = []
     workspace: Annotated[str, Meta(max_length=4200)] | None = None
     workspace_secrets: bool = False
+    volumes: Annotated[list[Annotated[str, Meta(max_length=1200)]], Meta(max_length=64)] = []
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:

@@ -23,8 +23,10 @@ from agentkernel.kernel.network_control import NetworkControl
 from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.system import System
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
+from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.server.app import Service, build_app
 
@@ -72,6 +74,16 @@ EXEMPT = {
     "Tokens.list": "looks at records",
     "Tokens.check": "who is refused is in the log: `request`, by the door",
     "Tokens.over": "waits",
+    "Volumes.load": "part of kernel.start; what it removes is noted",
+    "Volumes.list": "looks at records",
+    "Volumes.inspect": "looks at a record, and measures",
+    "Volumes.find": "part of sandbox.create; a volume it makes has a line of its own",
+    "Volumes.take_back": "part of sandbox.create; what it removes has a line of its own",
+    "Volumes.hold": "part of sandbox.create and sandbox.start",
+    "Volumes.hold_again": "part of kernel.start",
+    "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "System.require_space": "part of sandbox.create",
+    "System.df": "measures",
 }
 
 # What a request leads to in the log. A route that is not here fails a test: decide what it is.
@@ -119,6 +131,14 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/workspace/diff": "workspace.diff",
     "POST /v1/sandboxes/{id}/workspace/apply": "workspace.apply",
     "DELETE /v1/sandboxes/{id}/workspace": "workspace.discard",
+    "POST /v1/volumes": "volume.create",
+    "GET /v1/volumes": LOOKS,
+    "GET /v1/volumes/{volume}": LOOKS,
+    "DELETE /v1/volumes/{volume}": "volume.remove",
+    "GET /v1/volumes/{volume}/archive": "volume.export",
+    "PUT /v1/volumes/{volume}/archive": "volume.import",
+    "GET /v1/system/df": LOOKS,
+    "POST /v1/system/prune": "system.prune",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
     "POST /v1/run/batch": "exec",
@@ -154,7 +174,9 @@ def public_methods() -> dict[str, Any]:
             NetworkControl,
             Ports,
             Secrets,
+            System,
             Tokens,
+            Volumes,
             Workspaces,
         )
         for name, value in vars(kind).items()

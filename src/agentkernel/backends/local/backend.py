@@ -52,6 +52,7 @@ from agentkernel.backends.local.sandbox import (
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.backends.local.volumes import check_places, refuse_volumes, volume_lines
 from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
@@ -210,14 +211,15 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied))
+        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
 
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
         with host_errors("discarding changes"):
-            await remove_guest_files(directory.workspace_upper.parent, _maps_for_removal())
+            await remove_guest_files(directory.workspace_upper.parent, idmaps.own_maps())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory.path / "applied")
+            directory.remove_base()
 
     # -- how -------------------------------------------------------------------------------------
 
@@ -234,7 +236,7 @@ class LocalBackend(Backend):
     async def _remove(self, directory: SandboxDirectory) -> None:
         """Files only go when nothing runs on them: what can't be ended can be found again."""
         await self._end_unwatched(directory)
-        await remove_files(directory, _maps_for_removal())
+        await remove_files(directory, idmaps.own_maps())
 
     def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
         """The groups of a sandbox that somebody else started."""
@@ -252,8 +254,10 @@ class LocalBackend(Backend):
             maps = self._choose_ids(blueprint, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
+            refuse_volumes(blueprint, maps)
             project = await self._project(blueprint, maps, directory)
             root = add_trees(await self._root(blueprint, maps, progress), project)
+            check_places(blueprint, root)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
@@ -267,6 +271,7 @@ class LocalBackend(Backend):
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             lines += workspace_lines(project)
+            lines += volume_lines(blueprint)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -396,7 +401,7 @@ class LocalBackend(Backend):
         if upper.kind == "directory":
             path = str(directory.make_upper())
         elif upper.kind == "image":
-            path = str(await make_image(directory, upper.size or 0))
+            path = str(await make_image(directory.image, upper.size or 0))
         faults.point("launch.files")
         plan = LaunchPlan(
             maps=maps,
@@ -454,14 +459,6 @@ def _entries(directory: Path) -> int:
         return len(os.listdir(directory))
     except OSError:
         return 0
-
-
-def _maps_for_removal() -> idmaps.IdMaps:
-    """Ids that own whatever a sandbox of this user may have left. Root needs none."""
-    if idmaps.is_host_root():
-        return idmaps.range_maps(0)
-    subids = idmaps.find_subids()
-    return idmaps.subuid_maps(*subids, image_owner=None) if subids else idmaps.single_maps(0)
 
 
 def _staging() -> str:

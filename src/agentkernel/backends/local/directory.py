@@ -11,6 +11,7 @@
         layers   host paths of the layers it stands on, a line each
         engine/  an OCI runtime's own state, and agentd's socket where the runtime lets none in
         applied  what of its workspace was applied to the host, and when
+        base/    how its workspace was on the host when it was made, as far as that is not git's
         upper/   the guest's files, unless they are in memory
         hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
@@ -118,6 +119,14 @@ class SandboxDirectory:
     def hidden(self) -> Path:
         return self.path / "hidden"
 
+    @property
+    def base(self) -> Path:
+        return self.path / "base"
+
+    def remove_base(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.base)
+
     def make_upper(self) -> Path:
         self.upper.mkdir(mode=0o755, exist_ok=True)
         return self.upper
@@ -200,6 +209,7 @@ class SandboxDirectory:
         self.forget_runtime()
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.hidden)
+        self.remove_base()
         for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)

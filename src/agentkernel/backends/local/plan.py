@@ -74,6 +74,12 @@ class LaunchPlan:
             self._sources.append(entry)
         return self._sources.index(entry)
 
+    def volume(self, path: str, *, writable: bool, image: bool, owner: int) -> int:
+        """The number of a volume, whose directory gets that owner when it is made."""
+        entry = {"path": path, "writable": writable, "image": image, "volume": True, "owner": owner}
+        self._sources.append(entry)
+        return len(self._sources) - 1
+
     def op(self, op: str, target: str, **arguments: Any) -> None:
         self._ops.append({"op": op, "target": target, **arguments})
 
@@ -106,17 +112,17 @@ class LaunchPlan:
         project = {}
         if self.project_uids:
             project = {
-                "project_uids": _lines(self.project_uids),
-                "project_gids": _lines(self.project_gids),
+                "project_uids": encode_lines(self.project_uids),
+                "project_gids": encode_lines(self.project_gids),
             }
         return msgspec.msgpack.encode(
             {
                 **project,
                 "ids": self.maps.mode,
-                "outer_uids": _lines(self.maps.outer_uids),
-                "outer_gids": _lines(self.maps.outer_gids),
-                "inner_uids": _lines(self.maps.inner_uids),
-                "inner_gids": _lines(self.maps.inner_gids),
+                "outer_uids": encode_lines(self.maps.outer_uids),
+                "outer_gids": encode_lines(self.maps.outer_gids),
+                "inner_uids": encode_lines(self.maps.inner_uids),
+                "inner_gids": encode_lines(self.maps.inner_gids),
                 "newuidmap": self.maps.newuidmap,
                 "newgidmap": self.maps.newgidmap,
                 "staging": self.staging,
@@ -209,5 +215,6 @@ def _own_files(hostname: str, network: NetworkSetup | None) -> dict[str, str]:
     }
 
 
-def _lines(lines: Lines) -> str:
+def encode_lines(lines: Lines) -> str:
+    """A map as the kernel takes it."""
     return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in lines)

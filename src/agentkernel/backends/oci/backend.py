@@ -16,6 +16,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch, LocalBackend
 from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.backends.local.plan import add_files, add_groups, add_stacks
+from agentkernel.backends.local.volumes import add_volumes
 from agentkernel.backends.local.workspace import add_workspace
 from agentkernel.backends.oci.config import container_config
 from agentkernel.backends.oci.programs import need_program
@@ -93,6 +94,7 @@ class ContainerBackend(OciBackend):
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
         add_workspace(launch.plan, launch.project, blueprint.user)
+        add_volumes(launch.plan, blueprint, self._state_dir)
         add_groups(launch.plan, launch.groups)
         self._set_up_engine(launch, blueprint, container_config(launch, blueprint))
 

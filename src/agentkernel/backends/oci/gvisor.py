@@ -20,6 +20,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.plan import add_files, add_stacks
 from agentkernel.backends.local.sandbox import LocalSandbox
+from agentkernel.backends.local.volumes import stage_volumes
 from agentkernel.backends.local.workspace import add_workspace
 from agentkernel.backends.oci.backend import OciBackend, refuse_shifted, replace_line
 from agentkernel.backends.oci.config import SOCKET_DIRECTORY, sentry_config
@@ -135,7 +136,8 @@ class GvisorBackend(OciBackend):
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
         add_workspace(launch.plan, launch.project, blueprint.user)
-        self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint))
+        volumes = stage_volumes(launch.plan, blueprint, self._state_dir)
+        self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint, volumes))
 
     def can_enter(self, blueprint: Blueprint) -> bool:
         """Without a network the sentry is in a namespace of its own."""

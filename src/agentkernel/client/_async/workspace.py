@@ -25,12 +25,21 @@ class AsyncWorkspace:
         return body
 
     async def apply(
-        self, paths: Sequence[str] = (), *, allow_risky: bool = False
+        self,
+        paths: Sequence[str] = (),
+        *,
+        allow_risky: bool = False,
+        mark_conflicts: bool = False,
     ) -> dict[str, Any]:
         """Makes its changes in the directory itself, all or those at `paths`. `files` tells what
-        became of each: applied, conflict (it was changed there, too), held (it needs
-        `allow_risky`) or skipped; `complete`: all are applied."""
-        wanted = {"paths": list(paths), "allow_risky": allow_risky}
+        became of each: applied, merged (with what was changed there, too), conflict (both have
+        changed the same lines; with `mark_conflicts` both are in the file, between marks), held (it
+        needs `allow_risky`) or skipped; `complete`: all are applied or merged."""
+        wanted = {
+            "paths": list(paths),
+            "allow_risky": allow_risky,
+            "mark_conflicts": mark_conflicts,
+        }
         body: dict[str, Any] = await self._transport.call(
             "POST", f"{self._path}/apply", json=wanted, seconds=LONG_CALL_SECONDS
         )

@@ -4,6 +4,7 @@ images/blobs/sha256/<hex>   manifests, configs and layers as they came; a name t
                             whole and was verified
 images/partial/<hex>        a blob on its way; whoever fetches it holds a lock on it, and what a
                             killed fetcher left is gone on with
+images/partial/.stage-…/    files of an archive that is being read
 images/names/<hash>.json    a name, and the digest of its manifest
 images/layers/              layers, unpacked (images/cache.py)
 images/lock                 shared while something is added, exclusive while something is
@@ -17,6 +18,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -175,6 +177,27 @@ class ImageStore:
         finally:
             os.close(fd)
 
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A directory for files that may become blobs; at the end it is gone, with the others."""
+        path = self._partial / f".stage-{os.getpid()}-{os.urandom(6).hex()}"
+        path.mkdir(mode=0o700, parents=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def adopt(self, path: Path, digest: str) -> None:
+        """Makes a file from `staging` a blob. Preconditions: its writer has counted its digest."""
+        target = self.blob_path(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        os.rename(path, target)
+
     # -- names and images ------------------------------------------------------------------------
 
     def tag(self, name: str, digest: str, *, source: str = "") -> None:
@@ -230,7 +253,7 @@ class ImageStore:
             if found := self._by_id(text.removeprefix("sha256:")):
                 return found
             if is_digest(text):
-                return None
+                return text if self._is_manifest(text) else None
         reference = parse_reference(text)
         for entry in self.names():
             if not reference.digest and entry.name == reference.name:
@@ -292,8 +315,12 @@ class ImageStore:
         freed = 0
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._partial):
-                freed += entry.stat().st_blocks * 512
-                os.unlink(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    freed += sum(one.stat().st_blocks * 512 for one in os.scandir(entry.path))
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    freed += entry.stat().st_blocks * 512
+                    os.unlink(entry.path)
         return freed
 
 
