@@ -46,6 +46,7 @@ def _add_run(commands: Any) -> None:
         "agentkernel.toml, is at /workspace, copy-on-write: what is changed there is gone with the "
         "sandbox (--workspace, --keep). It reaches package registries and nothing else (--network, "
         "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only. "
+        "Where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
         "What the project's agentkernel.toml and your config.toml say holds where no option says "
         "otherwise.",
     )
@@ -120,6 +121,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
+    "detect": (_later("add_detect"), "detecting", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
     "port": (_later("add_port"), "ports", "main"),

@@ -151,6 +151,10 @@ agentkernel network allow work localhost:5432 10.0.0.7:8080""",
     "info": """\
 agentkernel info
 agentkernel info --profile restrictive --json""",
+    "detect": """\
+agentkernel detect
+agentkernel detect --json ./project -- make test
+agentkernel detect -- python3 main.py""",
     "setup": """\
 agentkernel setup
 agentkernel setup --check native""",
@@ -249,6 +253,7 @@ _EXITS: dict[str, str] = {
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
+    "detect": f"{_ONE}nothing tells a runtime\n{_PLAIN}",
     "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
     "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }
