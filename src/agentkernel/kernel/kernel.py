@@ -28,6 +28,7 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
@@ -41,7 +42,9 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
-from agentkernel.kernel.image_use import Ready, StoredImages, with_image
+from agentkernel.kernel.image_holds import holding_images
+from agentkernel.kernel.image_use import with_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -102,7 +105,7 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
-        self.images: Ready = StoredImages(self.state_dir)
+        self.images: Images
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -129,6 +132,7 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
+        self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
@@ -165,6 +169,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.images.close()
         await self.networks.close()
         await self.workspaces.close()
         await self.ports.close_all()
@@ -181,6 +186,7 @@ class Kernel(Changes, Looks):
     # -- life -----------------------------------------------------------------------------------
 
     @audited("sandbox.create")
+    @holding_images
     async def create(
         self,
         spec: SandboxSpec,
