@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import glob
+import logging
 import os
 import socket
 import ssl
@@ -38,6 +39,9 @@ from agentkernel.network.gateway.flow import Refused
 from agentkernel.network.policy.addresses import vet
 from agentkernel.network.policy.names import Address
 from agentkernel.texts import printable
+
+# Its lines at level DEBUG hold the addresses of redirects, which are signed: they are secrets.
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 _MOST_ADDRESSES = 8
 _TLS_SECONDS = 3.0
