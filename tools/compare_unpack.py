@@ -253,7 +253,7 @@ def tree_of_archive(path: Path) -> Tree:
                 (member.uid, member.gid),
                 int(member.mtime),
                 member.size,
-                hashlib.file_digest(content, "sha256").hexdigest() if content else "",
+                hashlib.sha256(content.read()).hexdigest() if content else "",
                 member.linkname if member.issym() else "",
                 (),
                 tuple(
@@ -303,10 +303,11 @@ def _heading(files: int, paths: list[Path], seconds: float) -> str:
         f"{about['commit'][:12]}{changed}, Linux {about['kernel']}.\n\n"
         f"Four layers ({size} MiB of tar) with odd whiteouts, hard links, attributes, setuid,\n"
         f"long names and {files:,} small files (`tools/odd_layers.py`), unpacked by us in\n"
-        f"{seconds:.1f} s and mounted as an overlay, and by others. Compared one by one: type, mode,\n"
-        "owner, time, size, content, link target, other names of the same file, user attributes\n"
-        "(not with docker: `docker export` drops them). Docker refuses the fourth layer, which has\n"
-        "names twice, and puts files of its own into `etc`, `dev`, `proc` and `sys`.\n"
+        f"{seconds:.1f} s and mounted as an overlay, and by others. Compared one by one: type,\n"
+        "mode, owner, time, size, content, link target, other names of the same file, user\n"
+        "attributes (not with docker: `docker export` drops them). Docker refuses the fourth\n"
+        "layer, which has names twice, and puts files of its own into `etc`, `dev`, `proc` and\n"
+        "`sys`.\n"
     )
 
 
