@@ -1,6 +1,7 @@
 /** The daemon and the machine it works on: what is there, how it is, what happened. */
 
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
+import { Images } from "./images.ts";
 import { Job } from "./jobs.ts";
 import { type Event, eventOf, jobInfo, listOf, objectOf } from "./results.ts";
 import { Secrets } from "./secrets.ts";
@@ -24,6 +25,8 @@ export interface EventOptions extends CallOptions {
 /** The daemon that the environment names, or the given client's. */
 export class Host {
   readonly #client: Client;
+  /** What sandboxes are made from. */
+  readonly images: Images;
   /** What sandboxes may use without knowing it. */
   readonly secrets: Secrets;
   /** Who may use the daemon over a network. */
@@ -33,6 +36,7 @@ export class Host {
 
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
+    this.images = new Images(this.#client);
     this.secrets = new Secrets(this.#client);
     this.tokens = new Tokens(this.#client);
     this.volumes = new Volumes(this.#client);

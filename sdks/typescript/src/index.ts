@@ -19,6 +19,7 @@ export {
   type TreeOptions,
 } from "./files.ts";
 export { type EventOptions, Host } from "./host.ts";
+export { type ImageInfo, Images, type LayerProgress, type PullOptions } from "./images.ts";
 export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
 export { Network, type NetworkState, type RuleOptions, type WhyOptions } from "./network.ts";
 export { Ports, type PublishedPort } from "./ports.ts";

@@ -30,17 +30,26 @@ def _sandbox(name: str) -> Iterator[Sandbox]:
 def apply(options: argparse.Namespace) -> int:
     """Status 1: not all that was asked for is applied."""
     with _sandbox(options.name) as sandbox:
-        done = sandbox.workspace.apply(options.paths, allow_risky=options.allow_risky)
+        done = sandbox.workspace.apply(
+            options.paths,
+            allow_risky=options.allow_risky,
+            mark_conflicts=options.conflicts == "markers",
+            commit=options.message or "" if options.commit or options.message else None,
+        )
     if options.json:
         print(json.dumps(done))
         return 0 if done["complete"] else 1
     for file in done["files"]:
         name = printable(file["path"])
-        if file["outcome"] == "applied":
-            print(f"{_SIGNS[file['kind']]}  {name}")
+        if file["outcome"] in ("applied", "merged"):
+            merged = "  (merged)" if file["outcome"] == "merged" else ""
+            print(f"{_SIGNS[file['kind']]}  {name}{merged}")
         else:
             words = f"{file['outcome']}: {name}: {printable(file['why'])}"
             print(f"agentkernel: {words}", file=sys.stderr)
+    if done["ref"] is not None:
+        what = f"commit {done['commit']} on" if done["commit"] else "nothing to commit on"
+        print(printable(f"{what} {done['ref']}"))
     if any(file["outcome"] == "held" for file in done["files"]):
         print("hint: look at it with `diff`, then --allow-risky", file=sys.stderr)
     return 0 if done["complete"] else 1

@@ -158,10 +158,12 @@ def all_routes() -> list[BaseRoute]:
     """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
         routes_batch,
+        routes_builds,
         routes_docs,
         routes_events,
         routes_exec,
         routes_files,
+        routes_images,
         routes_jobs,
         routes_machine,
         routes_metrics,
@@ -202,6 +204,8 @@ def all_routes() -> list[BaseRoute]:
         *routes_trees.ROUTES,
         *routes_events.ROUTES,
         *routes_network.ROUTES,
+        *routes_images.ROUTES,
+        *routes_builds.ROUTES,
         *routes_machine.ROUTES,
         *routes_system.ROUTES,
         *routes_secrets.ROUTES,

@@ -31,8 +31,8 @@ from agentkernel.server.problems import (
 
 Handler = Callable[..., Awaitable[Any]]
 Tag = Literal[
-    "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "secrets", "tokens",
-    "volumes",
+    "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "images", "volumes",
+    "secrets", "tokens",
 ]  # fmt: skip
 BYTES: Final = "application/octet-stream"
 TAR: Final = "application/x-tar"

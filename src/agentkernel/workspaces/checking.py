@@ -16,9 +16,11 @@ _MOST_POINTER = 4096
 
 @dataclass(frozen=True)
 class Repository:
-    """What a git worktree points to: the repository's own `.git`, outside of the project."""
+    """What a git worktree points to: the repository's own `.git`, outside of the project, and in
+    there what is this worktree's (`own`)."""
 
     common: str
+    own: str
 
 
 def check_directory(path: str, protected: Iterable[StrPath]) -> str:
@@ -82,7 +84,7 @@ def find_repository(project: str) -> Repository | None:
         or not os.path.isdir(f"{common}/objects")
     ):
         return None
-    return Repository(common)
+    return Repository(common, own)
 
 
 def _first_line(path: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 
 from agentkernel.workspaces import beneath
 from agentkernel.workspaces.changes import Change, Item
+from agentkernel.workspaces.lines import line_blocks
 
 MOST_TEXT = 1 << 20
 MOST_PATCH = 4 << 20
-# Comparing more lines than this with each other takes too long: they are shown as replaced.
-_MOST_LINES = 3000
 _GIT_TYPES = {"file": 0o100000, "symlink": 0o120000, "directory": 0o040000, "special": 0}
 
 
@@ -58,27 +56,6 @@ def quoted(path: str) -> str:
         else:
             parts.append(chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
     return f'"{"".join(parts)}"'
-
-
-def line_blocks(left: list[str], right: list[str]) -> list[tuple[int, int, int, int]]:
-    """Where two texts differ: (from, to) of each. Bounded work, whatever they hold."""
-    start = 0
-    while start < min(len(left), len(right)) and left[start] == right[start]:
-        start += 1
-    end = 0
-    while end < min(len(left), len(right)) - start and left[-1 - end] == right[-1 - end]:
-        end += 1
-    a, b = left[start : len(left) - end], right[start : len(right) - end]
-    if not a and not b:
-        return []
-    if len(a) > _MOST_LINES or len(b) > _MOST_LINES:
-        return [(start, len(left) - end, start, len(right) - end)]
-    matcher = difflib.SequenceMatcher(None, a, b)
-    return [
-        (start + i1, start + i2, start + j1, start + j2)
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-        if tag != "equal"
-    ]
 
 
 def _hunks(left: list[str], right: list[str]) -> tuple[list[str], int, int]:
