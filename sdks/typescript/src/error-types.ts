@@ -82,6 +82,21 @@ export class CommandFailedError extends ErrorWithResult {
   static override readonly retryable: boolean = false;
 }
 
+export class ImageInvalidError extends AgentKernelError {
+  static override readonly code: string = "image_invalid";
+  static override readonly retryable: boolean = false;
+}
+
+export class RegistryError extends AgentKernelError {
+  static override readonly code: string = "registry_failed";
+  static override readonly retryable: boolean = true;
+}
+
+export class ImageBuildError extends AgentKernelError {
+  static override readonly code: string = "image_build_failed";
+  static override readonly retryable: boolean = false;
+}
+
 export class BuildError extends AgentKernelError {
   static override readonly code: string = "build_failed";
   static override readonly retryable: boolean = false;
@@ -191,6 +206,9 @@ export const ERROR_TYPES = {
   state_unavailable: StateError,
   daemon_unavailable: DaemonError,
   command_failed: CommandFailedError,
+  image_invalid: ImageInvalidError,
+  registry_failed: RegistryError,
+  image_build_failed: ImageBuildError,
   build_failed: BuildError,
   state_locked: StateLockedError,
   network_unavailable: NetworkUnavailableError,
