@@ -121,7 +121,8 @@ _FLAT: Final = frozenset(
     {
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
-        "path", "expires_seconds", "phase", "port", "public", "allow_risky",
+        "path", "expires_seconds", "phase", "port", "public", "allow_risky", "mark_conflicts",
+        "commit",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
