@@ -126,6 +126,7 @@ _FLAT: Final = frozenset(
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run",
+        "mark_conflicts", "commit",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
