@@ -28,6 +28,7 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
@@ -41,7 +42,8 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
-from agentkernel.kernel.image_use import Ready, StoredImages, with_image
+from agentkernel.kernel.image_use import using_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -102,7 +104,7 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
-        self.images: Ready = StoredImages(self.state_dir)
+        self.images: Images
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -130,6 +132,7 @@ class Kernel(Changes, Looks):
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
+        self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
         self.system = System(
@@ -172,6 +175,7 @@ class Kernel(Changes, Looks):
             if live.sandbox:
                 live.sandbox.channel.close()
         self._live.clear()
+        await self.images.close()
         await self.tokens.close()
         await self.secrets.close()
         await self._store.close()
@@ -217,51 +221,50 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         self._admission.check(len(self._live))
-        blueprint = expand(spec, owned=owned)
-        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
-        bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
-        setting = self._making.setting(spec.network, spec.profile, bound)
-        if id is not None:
-            blueprint = msgspec.structs.replace(blueprint, id=id)
-        if has_any(setting):
-            view = await backend.image_view(blueprint, progress)
-            setup = await self._making.setup(setting, view, name or blueprint.id)
-            blueprint = msgspec.structs.replace(blueprint, network=setup)
-        self.system.require_space()
-        self.trail.found(blueprint.id, name)
-        volumes = await self.volumes.find(spec, owner)
-        blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
-        now = time.time()
-        record = SandboxRecord(
-            id=blueprint.id,
-            name=name,
-            owner=owner,
-            backend=backend.name,
-            blueprint=msgspec.to_builtins(blueprint),
-            env={**guest_environment(bound), **spec.env},
-            labels=dict(labels or {}),
-            config=None if spec.config is None else msgspec.to_builtins(spec.config),
-            ephemeral=spec.ephemeral,
-            created_at=now,
-            updated_at=now,
-            ttl_seconds=ttl_seconds,
-            idle_seconds=idle_seconds,
-            on_ttl=on_ttl or at_end,
-            on_idle=on_idle or at_end,
-            network=msgspec.to_builtins(setting) if blueprint.network else None,
-            ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
-        )
-        try:
-            while True:
-                inserted = await insert_row(self._store, record, idempotency)
-                if inserted.created:
-                    asked = spec.network is not None or bool(spec.secrets)
-                    return await self._make(inserted.record, blueprint, progress, asked)
-                if settled := await self._settled(inserted.record):
-                    return settled
-        except BaseException:
-            await self.volumes.take_back(volumes)
-            raise
+        async with using_image(expand(spec, owned=owned), spec, self.images, progress) as blueprint:
+            bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
+            setting = self._making.setting(spec.network, spec.profile, bound)
+            if id is not None:
+                blueprint = msgspec.structs.replace(blueprint, id=id)
+            if has_any(setting):
+                view = await backend.image_view(blueprint, progress)
+                setup = await self._making.setup(setting, view, name or blueprint.id)
+                blueprint = msgspec.structs.replace(blueprint, network=setup)
+            self.system.require_space()
+            self.trail.found(blueprint.id, name)
+            volumes = await self.volumes.find(spec, owner)
+            blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
+            now = time.time()
+            record = SandboxRecord(
+                id=blueprint.id,
+                name=name,
+                owner=owner,
+                backend=backend.name,
+                blueprint=msgspec.to_builtins(blueprint),
+                env={**guest_environment(bound), **spec.env},
+                labels=dict(labels or {}),
+                config=None if spec.config is None else msgspec.to_builtins(spec.config),
+                ephemeral=spec.ephemeral,
+                created_at=now,
+                updated_at=now,
+                ttl_seconds=ttl_seconds,
+                idle_seconds=idle_seconds,
+                on_ttl=on_ttl or at_end,
+                on_idle=on_idle or at_end,
+                network=msgspec.to_builtins(setting) if blueprint.network else None,
+                ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
+            )
+            try:
+                while True:
+                    inserted = await insert_row(self._store, record, idempotency)
+                    if inserted.created:
+                        asked = spec.network is not None or bool(spec.secrets)
+                        return await self._make(inserted.record, blueprint, progress, asked)
+                    if settled := await self._settled(inserted.record):
+                        return settled
+            except BaseException:
+                await self.volumes.take_back(volumes)
+                raise
 
     async def _make(
         self,
