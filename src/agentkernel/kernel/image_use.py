@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -21,25 +20,20 @@ Pull = Literal["missing", "always", "never"]
 
 
 class Ready(Protocol):
-    """Whoever can have an image here: `kernel.images`, or those that are stored."""
-
-    store: ImageStore
+    """Whoever can have an image here."""
 
     async def ready(
         self, reference: str, *, pull: Pull = "missing", progress: Progress | None = None
     ) -> str:
-        """The pinned reference of an image that is stored now, and stays so until `release`. Raises
-        NotFoundError, ImageInvalidError, RegistryError, InvalidInputError."""
-
-    def release(self, image: str) -> None:
-        """It is not needed any more, or a sandbox's row tells that it is."""
+        """The pinned reference of an image that is stored now. Raises NotFoundError,
+        ImageInvalidError, RegistryError, InvalidInputError."""
 
 
 class StoredImages:
     """Images that are here already: without a daemon nothing is fetched."""
 
     def __init__(self, state_dir: Path) -> None:
-        self.store = ImageStore(state_dir / "images")
+        self._store = ImageStore(state_dir / "images")
 
     async def ready(
         self, reference: str, *, pull: Pull = "missing", progress: Progress | None = None
@@ -52,28 +46,17 @@ class StoredImages:
         return await asyncio.to_thread(self._pinned, reference)
 
     def _pinned(self, reference: str) -> str:
-        return pin(reference, self.store.find(reference))
-
-    def release(self, image: str) -> None:
-        """Its layers are in use as soon as they are found, for a day at least."""
+        return pin(reference, self._store.find(reference))
 
 
-@contextlib.asynccontextmanager
-async def using_image(
-    blueprint: Blueprint, spec: SandboxSpec, images: Ready, progress: Progress | None = None
-) -> AsyncIterator[Blueprint]:
-    """The blueprint of a sandbox of a stored image, which stays for as long as the block lasts and
-    then for as long as the sandbox; another blueprint is left as it is."""
-    made = await _with_image(blueprint, spec, images, progress)
-    try:
-        yield made
-    finally:
-        images.release(made.image)
-
-
-async def _with_image(
-    blueprint: Blueprint, spec: SandboxSpec, images: Ready, progress: Progress | None
+async def with_image(
+    blueprint: Blueprint,
+    spec: SandboxSpec,
+    images: Ready,
+    state_dir: Path,
+    progress: Progress | None = None,
 ) -> Blueprint:
+    """The blueprint of a sandbox of a stored image; another one is left as it is."""
     if image_kind(spec.image) != "oci":
         if spec.entrypoint is not None:
             raise InvalidInputError(
@@ -82,13 +65,9 @@ async def _with_image(
         return blueprint
     pinned = await images.ready(spec.image, pull=spec.pull, progress=progress)
     user = spec.user
-    try:
-        if user is None:
-            stored = await asyncio.to_thread(images.store.find, pinned)
-            user = stored.config.process.user or "root"
-    except BaseException:
-        images.release(pinned)
-        raise
+    if user is None:
+        stored = await asyncio.to_thread(ImageStore(state_dir / "images").find, pinned)
+        user = stored.config.process.user or "root"
     return msgspec.structs.replace(blueprint, image=pinned, user=user)
 
 

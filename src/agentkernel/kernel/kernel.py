@@ -42,7 +42,8 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
-from agentkernel.kernel.image_use import using_image
+from agentkernel.kernel.image_holds import holding_images
+from agentkernel.kernel.image_use import with_image
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
@@ -131,8 +132,8 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
-        self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
+        self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
         self.system = System(
@@ -168,6 +169,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.images.close()
         await self.networks.close()
         await self.workspaces.close()
         await self.ports.close_all()
@@ -175,7 +177,6 @@ class Kernel(Changes, Looks):
             if live.sandbox:
                 live.sandbox.channel.close()
         self._live.clear()
-        await self.images.close()
         await self.tokens.close()
         await self.secrets.close()
         await self._store.close()
@@ -185,6 +186,7 @@ class Kernel(Changes, Looks):
     # -- life -----------------------------------------------------------------------------------
 
     @audited("sandbox.create")
+    @holding_images
     async def create(
         self,
         spec: SandboxSpec,
@@ -225,50 +227,50 @@ class Kernel(Changes, Looks):
         self._admission.check(len(self._live))
         blueprint = await with_branch(expand(spec, owned=owned))
         blueprint = msgspec.structs.replace(blueprint, building=building)
-        async with using_image(blueprint, spec, self.images, progress) as blueprint:
-            bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
-            setting = self._making.setting(spec.network, spec.profile, bound)
-            if id is not None:
-                blueprint = msgspec.structs.replace(blueprint, id=id)
-            if has_any(setting):
-                view = await backend.image_view(blueprint, progress)
-                setup = await self._making.setup(setting, view, name or blueprint.id)
-                blueprint = msgspec.structs.replace(blueprint, network=setup)
-            self.system.require_space()
-            self.trail.found(blueprint.id, name)
-            volumes = await self.volumes.find(spec, owner)
-            blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
-            now = time.time()
-            record = SandboxRecord(
-                id=blueprint.id,
-                name=name,
-                owner=owner,
-                backend=backend.name,
-                blueprint=msgspec.to_builtins(blueprint),
-                env={**guest_environment(bound), **spec.env},
-                labels=dict(labels or {}),
-                config=None if spec.config is None else msgspec.to_builtins(spec.config),
-                ephemeral=spec.ephemeral,
-                created_at=now,
-                updated_at=now,
-                ttl_seconds=ttl_seconds,
-                idle_seconds=idle_seconds,
-                on_ttl=on_ttl or at_end,
-                on_idle=on_idle or at_end,
-                network=msgspec.to_builtins(setting) if blueprint.network else None,
-                ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
-            )
-            try:
-                while True:
-                    inserted = await insert_row(self._store, record, idempotency)
-                    if inserted.created:
-                        asked = spec.network is not None or bool(spec.secrets)
-                        return await self._make(inserted.record, blueprint, progress, asked)
-                    if settled := await self._settled(inserted.record):
-                        return settled
-            except BaseException:
-                await self.volumes.take_back(volumes)
-                raise
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
+        bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
+        setting = self._making.setting(spec.network, spec.profile, bound)
+        if id is not None:
+            blueprint = msgspec.structs.replace(blueprint, id=id)
+        if has_any(setting):
+            view = await backend.image_view(blueprint, progress)
+            setup = await self._making.setup(setting, view, name or blueprint.id)
+            blueprint = msgspec.structs.replace(blueprint, network=setup)
+        self.system.require_space()
+        self.trail.found(blueprint.id, name)
+        volumes = await self.volumes.find(spec, owner)
+        blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
+        now = time.time()
+        record = SandboxRecord(
+            id=blueprint.id,
+            name=name,
+            owner=owner,
+            backend=backend.name,
+            blueprint=msgspec.to_builtins(blueprint),
+            env={**guest_environment(bound), **spec.env},
+            labels=dict(labels or {}),
+            config=None if spec.config is None else msgspec.to_builtins(spec.config),
+            ephemeral=spec.ephemeral,
+            created_at=now,
+            updated_at=now,
+            ttl_seconds=ttl_seconds,
+            idle_seconds=idle_seconds,
+            on_ttl=on_ttl or at_end,
+            on_idle=on_idle or at_end,
+            network=msgspec.to_builtins(setting) if blueprint.network else None,
+            ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
+        )
+        try:
+            while True:
+                inserted = await insert_row(self._store, record, idempotency)
+                if inserted.created:
+                    asked = spec.network is not None or bool(spec.secrets)
+                    return await self._make(inserted.record, blueprint, progress, asked)
+                if settled := await self._settled(inserted.record):
+                    return settled
+        except BaseException:
+            await self.volumes.take_back(volumes)
+            raise
 
     async def _make(
         self,

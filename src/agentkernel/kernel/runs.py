@@ -21,7 +21,7 @@ from agentkernel.backends.registry import Backends
 from agentkernel.errors import UnsupportedError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult, run_command
-from agentkernel.kernel.image_use import StoredImages, using_image
+from agentkernel.kernel.image_use import StoredImages, with_image
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.network.policy.model import NetworkSetup
@@ -61,12 +61,13 @@ class Runs:
         whether the machine can. Raises NetworkUnavailableError where it can't."""
         _check_needs_no_daemon(spec)
         backend = self.backends[spec.backend]
-        async with using_image(expand(spec, owned=True), spec, self.images, progress) as blueprint:
-            if way_out:
-                blueprint = msgspec.structs.replace(blueprint, network=NetworkSetup())
-            elif spec.network is None and security_profile(spec.profile).network:
-                blueprint = msgspec.structs.replace(blueprint, without_network=NO_GATEWAY)
-            sandbox = await backend.create(blueprint, progress)
+        blueprint = expand(spec, owned=True)
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
+        if way_out:
+            blueprint = msgspec.structs.replace(blueprint, network=NetworkSetup())
+        elif spec.network is None and security_profile(spec.profile).network:
+            blueprint = msgspec.structs.replace(blueprint, without_network=NO_GATEWAY)
+        sandbox = await backend.create(blueprint, progress)
         self._sandboxes[sandbox.id] = sandbox
         return sandbox
 
