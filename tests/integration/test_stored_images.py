@@ -180,7 +180,8 @@ async def test_layers_are_merged_with_whiteouts(runs: Runs, store: ImageStore) -
 
 async def test_127_layers(runs: Runs, store: ImageStore) -> None:
     """As many as any engine takes, and the network's and our own besides."""
-    layers = [busybox_layer(), *({f"l/{n}": str(n), "last": str(n)} for n in range(126))]
+    layers: list[Layer] = [busybox_layer()]
+    layers += [{f"l/{n}": str(n), "last": str(n)} for n in range(126)]
     add_image(store, "many", layers)
     script = "ls /l | wc -l; cat /last /l/0 /l/125"
     found = await output(
