@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from builtins import list as List
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -66,7 +66,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
-from agentkernel.kernel.workspaces import Workspaces
+from agentkernel.kernel.workspaces import Workspaces, with_branch
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
 from agentkernel.space import set_reserve
@@ -203,12 +203,14 @@ class Kernel(Changes, Looks):
         owned: bool = False,
         id: str | None = None,
         secrets_of: str | None = None,
+        building: bool = False,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
         `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
-        `secrets_of`: whose secrets it may use; its owner's, unless given.
+        `secrets_of`: whose secrets it may use; its owner's, unless given. `building`: its changes
+        are to become a layer.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
@@ -223,7 +225,8 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         self._admission.check(len(self._live))
-        blueprint = expand(spec, owned=owned)
+        blueprint = await with_branch(expand(spec, owned=owned))
+        blueprint = msgspec.structs.replace(blueprint, building=building)
         blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
@@ -429,8 +432,16 @@ class Kernel(Changes, Looks):
         return usage, len(lost)
 
     @audited("sandbox.remove")
-    async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
-        """Ends it and removes every trace but its events."""
+    async def remove(
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        reason: str = "asked",
+        taking: Callable[[Sandbox], Awaitable[None]] | None = None,
+    ) -> None:
+        """Ends it and removes every trace but its events. `taking` gets hold of its files between
+        the two."""
         record, live = await self._find(id, owner)
         backend = self.backends[record.backend]
         async with live.changing, _held_unless_done(live):
@@ -440,6 +451,10 @@ class Kernel(Changes, Looks):
             await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
+            if taking is not None and sandbox is not None:
+                await sandbox.usage()  # what only a running one can say
+                await sandbox.stop()
+                await taking(sandbox)
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)

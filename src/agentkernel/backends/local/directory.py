@@ -13,6 +13,7 @@
         applied  what of its workspace was applied to the host, and when
         base/    how its workspace was on the host when it was made, as far as that is not git's
         upper/   the guest's files, unless they are in memory
+        tree/    its workspace, if that is a git branch which is checked out nowhere else
         hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
 
@@ -111,6 +112,11 @@ class SandboxDirectory:
         return self.path / "image"
 
     @property
+    def root_upper(self) -> Path:
+        """The changes of the image itself, where they are not in memory."""
+        return self.upper / "0" / "u"
+
+    @property
     def workspace_upper(self) -> Path:
         """The changes of a copy-on-write workspace, where they are not in memory."""
         return self.upper / str(UPPER_INDEX) / "u"
@@ -122,6 +128,10 @@ class SandboxDirectory:
     @property
     def base(self) -> Path:
         return self.path / "base"
+
+    @property
+    def tree(self) -> Path:
+        return self.path / "tree"
 
     def remove_base(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -210,6 +220,9 @@ class SandboxDirectory:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.hidden)
         self.remove_base()
+        for tree in (self.tree, self.path / "tree.new"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(tree)
         for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)
