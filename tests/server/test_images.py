@@ -36,7 +36,7 @@ def send(
 def events(text: bytes) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for block in text.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line[:1] == ":")
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
         if "event" in lines:
             found.append((lines["event"], json.loads(lines["data"])))
     return found

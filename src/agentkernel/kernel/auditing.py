@@ -126,8 +126,8 @@ _FLAT: Final = frozenset(
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
-        "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "directory",
-        "format", "new_name", "all",
+        "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
+        "directory", "new_name", "all",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
