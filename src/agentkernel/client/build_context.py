@@ -88,7 +88,7 @@ def _pieces(
     summary = TreeSummary(0, 0)
     if context is not None:
         packer = TreePacker(
-            context, ignore=ignore, limit_bytes=DEFAULT_TREE_BYTES, limit_files=DEFAULT_TREE_FILES
+            context, ignore, limit_bytes=DEFAULT_TREE_BYTES, limit_files=DEFAULT_TREE_FILES
         )
         for part in packer.parts():
             if isinstance(part, TreeEntry) and part.path == BUILD_FILE:

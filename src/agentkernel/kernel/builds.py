@@ -52,9 +52,9 @@ class Builds:
     @audited("image.build")
     async def build(
         self,
-        build: Build,
+        steps: Build,
         context: Context,
-        request: BuildRequest,
+        wanted: BuildRequest,
         *,
         report: Report,
         owner: str = "local",
@@ -63,7 +63,7 @@ class Builds:
         what is asked for, RegistryError where an image can't be fetched."""
         from agentkernel.kernel.building.executing import Execution
 
-        names = [_new_name(tag) for tag in request.tags]
+        names = [_new_name(tag) for tag in wanted.tags]
         self.trail.found(None, None)
         if self._running >= MAX_BUILDS:
             raise ResourceExhaustedError(
@@ -75,7 +75,7 @@ class Builds:
         try:
             async with block_in_threads(store.adding()):
                 execution = Execution(
-                    self._kernel, self._worker, new_id(), build, context, request, report, owner
+                    self._kernel, self._worker, new_id(), steps, context, wanted, report, owner
                 )
                 state = await execution.run()
                 digest = await in_thread(state.write, store)

@@ -28,6 +28,7 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
@@ -39,9 +40,11 @@ from agentkernel.errors import (
 from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
-from agentkernel.kernel.image_use import Ready, StoredImages, with_image
+from agentkernel.kernel.image_use import with_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -102,7 +105,8 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
-        self.images: Ready = StoredImages(self.state_dir)
+        self.images: Images
+        self.builds: Builds
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -129,6 +133,8 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
+        self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
+        self.builds = Builds(self, self.trail, LocalLayerWorker())
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)

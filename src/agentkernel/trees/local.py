@@ -182,11 +182,7 @@ class TreePacker:
     """
 
     def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        ignore: Ignore | None = None,
-        **limits: int,
+        self, directory: str | os.PathLike[str], ignore: Ignore | None = None, **limits: int
     ) -> None:
         self._root = directory
         self._ignore = ignore
