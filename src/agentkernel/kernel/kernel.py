@@ -43,6 +43,7 @@ from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
+from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.image_use import with_image
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
@@ -171,6 +172,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.images.close()
         await self.networks.close()
         await self.workspaces.close()
         await self.ports.close_all()
@@ -187,6 +189,7 @@ class Kernel(Changes, Looks):
     # -- life -----------------------------------------------------------------------------------
 
     @audited("sandbox.create")
+    @holding_images
     async def create(
         self,
         spec: SandboxSpec,
