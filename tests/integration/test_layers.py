@@ -182,7 +182,15 @@ def test_opaque_whatever_the_order(bench: Bench) -> None:
         "b/new": "-rw-r--r--",
     }
     assert all(os.getxattr(bench.layer / name, OPAQUE) == b"y" for name in "ab")
-    assert list(bench.members()) == [".", "a", "a/.wh..wh..opq", "a/new", "b", "b/.wh..wh..opq", "b/new"]
+    assert list(bench.members()) == [
+        ".",
+        "a",
+        "a/.wh..wh..opq",
+        "a/new",
+        "b",
+        "b/.wh..wh..opq",
+        "b/new",
+    ]
 
 
 # -- the same name twice, and links ----------------------------------------------------------------

@@ -46,5 +46,6 @@ export {
 export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
+export { type VolumeInfo, type VolumeOptions, Volumes } from "./volumes.ts";
 export type { Schemas } from "./wire.ts";
 export { Workspace, type WorkspaceApplied, type WorkspaceDiff } from "./workspace.ts";

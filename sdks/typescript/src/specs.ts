@@ -36,6 +36,12 @@ export interface SandboxSpec {
   workspace?: string;
   /** Whether files in it that look like secrets are shown. They are not, unless true. */
   workspaceSecrets?: boolean;
+  /** `NAME:/path[:ro]`: volumes that it has; one that is not there yet is made. */
+  volumes?: string[];
+  /** Whether files in it that git ignores are shown; they are, unless `hide`. */
+  workspaceIgnored?: "show" | "hide";
+  /** Of the git repository there, this branch: where it is checked out, or in a checkout of its own. */
+  workspaceBranch?: string;
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

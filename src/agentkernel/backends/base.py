@@ -234,13 +234,14 @@ class Sandbox(Protocol):
 class WorkspaceFiles:
     """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
     mark for each file that the guest was not shown; `applied`: a file of ours; `base`: a directory
-    of ours, how the project was. Of a sandbox that was not started since its changes were discarded
-    none of them is there."""
+    of ours, how the project was; `project`: the directory below the changes. Of a sandbox that was
+    not started since its changes were discarded none of the others is there."""
 
     upper: str
     hidden: str
     applied: str
     base: str
+    project: str
 
 
 class Backend(ABC):

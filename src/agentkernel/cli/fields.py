@@ -42,6 +42,8 @@ def spec_fields(
         "workspace": _workspace(getattr(options, "workspace", None)),
         "workspace_secrets": getattr(options, "workspace_secrets", None),
         "volumes": getattr(options, "volume", None),
+        "workspace_branch": getattr(options, "branch", None),
+        "workspace_ignored": getattr(options, "workspace_ignored", None),
         "pull": getattr(options, "pull", None),
         "entrypoint": _entrypoint(getattr(options, "entrypoint", None)),
         # What only files can say; see `project.apply`.

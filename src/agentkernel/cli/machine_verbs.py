@@ -201,6 +201,20 @@ def add_config(commands: Any) -> None:
     check.add_argument("file", metavar="FILE", nargs="?", help="default: the one that is found")
 
 
+def add_detect(commands: Any) -> None:
+    parser = commands.add_parser(
+        "detect",
+        help="show which runtime a command or a project wants, and what `run` would take",
+        description="Shows which runtime CMD wants in the project at DIR (default: here), in which "
+        "version and who asks for it, which image has it, and what `run` would take, and why. "
+        "Reads files and runs nothing of the project. Exit status 1: nothing tells.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="[DIR] [-- CMD]", help="the project, the command"
+    )
+
+
 def add_trust(commands: Any) -> None:
     parser = _verb(commands, "trust", "let a project's file widen what your defaults give")
     choice = parser.add_mutually_exclusive_group()
@@ -332,6 +346,12 @@ def add_apply(commands: Any) -> None:
         help="a text in which both have changed the same lines: left as it is (default), or "
         "written with both, between marks",
     )  # fmt: skip
+    parser.add_argument(
+        "--commit", action="store_true",
+        help="make a commit of them instead: on the sandbox's branch, or on refs/agentkernel/NAME "
+        "if that is checked out here; neither files nor index here are touched",
+    )  # fmt: skip
+    parser.add_argument("-m", "--message", metavar="TEXT", help="the commit's message")
     parser.add_argument(
         "--allow-risky", action="store_true",
         help="also what makes other programs run something (.git, editor, shell and agent "

@@ -42,9 +42,13 @@ def _add_run(commands: Any) -> None:
         "run",
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
-        "the sandbox. It reaches package registries and nothing else (--network, --allow), and of "
-        "this machine it sees /usr and the toolchains on your PATH, read-only. What the project's "
-        "agentkernel.toml and your config.toml say holds where no option says otherwise.",
+        "the sandbox. The project that it is called in, a git repository or the directory of an "
+        "agentkernel.toml, is at /workspace, copy-on-write: what is changed there is gone with the "
+        "sandbox (--workspace, --keep). It reaches package registries and nothing else (--network, "
+        "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only. "
+        "Where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
+        "What the project's agentkernel.toml and your config.toml say holds where no option says "
+        "otherwise.",
     )
     verbs.add_sandbox_options(run)
     run.add_argument(
@@ -56,6 +60,11 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
     )
+    run.add_argument(
+        "--keep", metavar="NAME",
+        help="in the sandbox NAME, which stays; it is made if it is not there",
+    )  # fmt: skip
+    verbs.add_branch_option(run)
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
@@ -112,6 +121,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
+    "detect": (_later("add_detect"), "detecting", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
     "port": (_later("add_port"), "ports", "main"),

@@ -151,6 +151,10 @@ agentkernel network allow work localhost:5432 10.0.0.7:8080""",
     "info": """\
 agentkernel info
 agentkernel info --profile restrictive --json""",
+    "detect": """\
+agentkernel detect
+agentkernel detect --json ./project -- make test
+agentkernel detect -- python3 main.py""",
     "setup": """\
 agentkernel setup
 agentkernel setup --check native""",
@@ -243,11 +247,13 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     **dict.fromkeys(("port publish", "port unpublish", "image remove"), _MANY),
     **dict.fromkeys(("volume create", "volume remove"), _MANY),
-    "system prune": f"{_PLAIN}; also if something could not be removed, or you said no",
+    "system prune": "0                   done\n2                   wrong arguments\n"
+    "125                 you said no, or not all could be removed; what is left is told",
     "network why": f"{_ONE}it would be denied\n{_PLAIN}",
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
+    "detect": f"{_ONE}nothing tells a runtime\n{_PLAIN}",
     "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
     "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }

@@ -48,6 +48,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace, transport: Transport) -> int:
     project.apply(options)
+    if options.branch is not None:
+        return _create_of_branch(options, transport)
     sandbox = Sandbox.create(
         name=options.name,
         kept=not options.ephemeral,
@@ -66,6 +68,27 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
         tell_once(
             state_path(), sandbox.info.raw.get("notices", ()), f"agentkernel sandbox info {name}"
         )
+    print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
+    return 0
+
+
+def _create_of_branch(options: argparse.Namespace, transport: Transport) -> int:
+    """One that is there already is the one that is meant."""
+    from agentkernel.cli.kept import choose_branch, found_or_made
+
+    if options.ephemeral:
+        raise InvalidInputError("the sandbox of a branch stays", hint="leave --ephemeral out")
+    name = choose_branch(options)
+    sandbox = found_or_made(
+        options,
+        transport,
+        options.name or name or "",
+        labels=dict(options.label),
+        idle_seconds=options.idle_timeout,
+        on_ttl=options.on_ttl,
+        on_idle=options.on_idle,
+        env=dict(options.env),
+    )
     print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
     return 0
 

@@ -67,7 +67,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
-from agentkernel.kernel.workspaces import Workspaces
+from agentkernel.kernel.workspaces import Workspaces, with_branch
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
 from agentkernel.space import set_reserve
@@ -228,7 +228,8 @@ class Kernel(Changes, Looks):
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         self._admission.check(len(self._live))
-        blueprint = msgspec.structs.replace(expand(spec, owned=owned), building=building)
+        blueprint = await with_branch(expand(spec, owned=owned))
+        blueprint = msgspec.structs.replace(blueprint, building=building)
         blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)

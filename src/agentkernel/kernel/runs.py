@@ -95,6 +95,7 @@ def _check_needs_no_daemon(spec: SandboxSpec) -> None:
         "secrets need": bool(spec.secrets),
         "published ports need": bool(spec.ports),
         "volumes need": bool(spec.volumes),
+        "a branch needs": spec.workspace_branch is not None,
     }
     for words, is_wanted in wanted.items():
         if is_wanted:

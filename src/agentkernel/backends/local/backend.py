@@ -57,6 +57,7 @@ from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
     find_project,
+    project_path,
     workspace_lines,
 )
 from agentkernel.errors import (
@@ -223,7 +224,13 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
+        return WorkspaceFiles(
+            str(upper),
+            str(directory.hidden),
+            str(applied),
+            str(directory.base),
+            project_path(blueprint, directory),
+        )
 
     def changed_files(self, blueprint: Blueprint) -> str:
         parent = self._runs if blueprint.owned else self._kept
