@@ -22,6 +22,7 @@ from agentkernel.images.dockerfile.model import Build
 from agentkernel.images.oci.reference import parse_reference
 from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel.building.model import BuildRequest, Built, Report
+from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.threads import block_in_threads, in_thread
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Builds:
             yield Context(cast(BinaryIO, file))
 
     @audited("image.build")
+    @holding_images
     async def build(
         self,
         steps: Build,
