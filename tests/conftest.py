@@ -111,6 +111,8 @@ def daemon_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def daemon_dir(daemon_state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Makes `daemon_state` the one in force."""
+    """Makes `daemon_state` the one in force; and commands begin where there is no project, which a
+    plain `run` would have at /workspace."""
     monkeypatch.setenv("AGENTKERNEL_STATE_DIR", str(daemon_state))
+    monkeypatch.chdir(daemon_state)
     return daemon_state

@@ -442,8 +442,27 @@ static void op_stage(const struct root *root, const struct plan_op *op) {
               openat(root->staging, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444), op);
 }
 
+/* What the guest's own files stand in the way of is left as it is: they are from an earlier start. */
+static void make_if_possible(const struct root *root, const char *target) {
+    int at = fcntl(root->fd, F_DUPFD_CLOEXEC, 3);
+    char *copy = strdup(target);
+    if (!copy || at < 0) launch_fail("memory", "");
+    for (char *name = strtok(copy, "/"); name && at >= 0; name = strtok(NULL, "/")) {
+        int fd = open_beneath(at, name, O_PATH | O_DIRECTORY);
+        if (fd < 0 && errno == ENOENT && mkdirat(at, name, 0755) == 0)
+            fd = open_beneath(at, name, O_PATH | O_DIRECTORY);
+        close(at);
+        at = fd;
+    }
+    if (at >= 0) close(at);
+    free(copy);
+}
+
 static void op_dir(const struct root *root, const struct plan_op *op) {
-    close(open_target(root, op->target, true));
+    if (op->optional)
+        make_if_possible(root, op->target);
+    else
+        close(open_target(root, op->target, true));
 }
 
 static void run_op(struct root *root, const struct plan_op *op) {

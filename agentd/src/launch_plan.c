@@ -89,6 +89,7 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->inodes = number(map, "inodes");
     op->mode = number(map, "mode");
     op->noexec = flag(map, "noexec");
+    op->optional = flag(map, "optional");
     op->alike = flag(map, "alike");
     if (mp_get_bin(map, "content", &op->content, &op->content_size) == MP_WRONG) bad_plan("content");
 }

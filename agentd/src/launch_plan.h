@@ -54,6 +54,7 @@ struct plan_op {
     uint64_t inodes;
     uint64_t mode;
     bool noexec;
+    bool optional; /* dir: what can't be made is left */
     bool alike; /* overlay: owner and mode are the topmost lower's */
     const unsigned char *content;
     size_t content_size;

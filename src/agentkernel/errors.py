@@ -36,6 +36,7 @@
     │   └── CommandTimeoutError   command_timeout      its time was over          (TimeoutError)
     ├── ImageInvalidError         image_invalid        an image is not what it says it is
     ├── RegistryError             registry_failed      a registry does not answer, or says no
+    │   └── RegistryDeniedError   registry_denied      it wants a login, or another one
     ├── ImageBuildError           image_build_failed   a step of a build failed
     └── BuildError                build_failed         agentd could not be built
 
@@ -287,6 +288,13 @@ class RegistryError(AgentKernelError):
     code = "registry_failed"
     status = 502
     retryable = True
+
+
+class RegistryDeniedError(RegistryError):
+    """Also of an image that does not exist: many registries say the same of both."""
+
+    code = "registry_denied"
+    retryable = False
 
 
 class ImageBuildError(AgentKernelError):

@@ -42,7 +42,9 @@ OURS = {
 # Whether there is a configuration file is for `run` to find out.
 # So is whether anything here asks for a runtime.
 OF_RUN = {
+    "agentkernel.cli.here",
     "agentkernel.cli.project",
+    "agentkernel.cli.runtimes",
     "agentkernel.config",
     "agentkernel.config.finding",
     "agentkernel.detection",

@@ -6,8 +6,10 @@ there afterwards, whatever happens.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Awaitable, Callable
+import tarfile
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,6 +124,45 @@ async def begin_again(kernel: Kernel, id: str) -> None:
         pass
 
 
+def archive() -> bytes:
+    """A tar with a directory and a file of some size in it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        directory = tarfile.TarInfo("kept")
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o700
+        tar.addfile(directory)
+        file = tarfile.TarInfo("kept/file")
+        file.size = len(CONTENT)
+        tar.addfile(file, io.BytesIO(CONTENT))
+    return stream.getvalue()
+
+
+async def create_volume(kernel: Kernel, id: str) -> None:
+    await kernel.volumes.create(id, owner="local")
+
+
+async def import_volume(kernel: Kernel, id: str) -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        data = archive()
+        for at in range(0, len(data), 1 << 16):
+            yield data[at : at + (1 << 16)]
+
+    await kernel.volumes.import_archive(id, pieces(), owner="local")
+
+
+async def remove_volume(kernel: Kernel, id: str) -> None:
+    await kernel.volumes.remove(id)
+
+
+async def load_volumes(kernel: Kernel, id: str) -> None:
+    """Another kernel after this one, with a directory that has no row."""
+    state_dir = kernel.state_dir
+    await kernel.__aexit__(None, None, None)
+    (state_dir / "volumes" / ORPHAN).mkdir()
+    async with Kernel(state_dir):
+        pass
+
+
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
     "create by runc": Operation(nothing, create_runc),
@@ -135,6 +176,10 @@ OPERATIONS: dict[str, Operation] = {
     "remove": Operation(running, remove),
     "remove stopped": Operation(stopped, remove),
     "restart": Operation(running, begin_again),
+    "volume create": Operation(nothing, create_volume),
+    "volume import": Operation(nothing, import_volume),
+    "volume remove": Operation(import_volume, remove_volume),
+    "volume restart": Operation(import_volume, load_volumes),
 }
 
 

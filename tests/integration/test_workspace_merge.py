@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.workspaces.applying import AppliedFile
+from agentkernel.workspaces.model import file_clock_ns
 
 NAME = "merged"
 TEXT = "".join(f"line {n}\n" for n in range(30))
@@ -43,8 +45,11 @@ def project(tmp_path: Path) -> Path:
     git(path, "commit", "-q", "-m", "first")
     (path / "dirty").write_text(TEXT.replace("line 9\n", "line nine, not added\n"))
     (path / "untracked").write_text(TEXT)
-    # Older than the sandbox, also for a clock that ticks seldom; and than git's index.
     os.utime(path / ".git" / "index")
+    # Older than the sandbox, by the clock of files, which ticks seldom.
+    newest = max(entry.lstat().st_ctime_ns for entry in path.rglob("*"))
+    while file_clock_ns() <= newest:
+        time.sleep(0.001)
     return path
 
 
@@ -63,8 +68,8 @@ async def shell(kernel: Kernel, script: str) -> None:
     assert result.status.exit_code == 0, result
 
 
-async def apply(kernel: Kernel, **options: bool) -> dict[str, str]:
-    done = await kernel.workspaces.apply(NAME, **options)
+async def apply(kernel: Kernel, *, mark_conflicts: bool = False) -> dict[str, str]:
+    done = await kernel.workspaces.apply(NAME, mark_conflicts=mark_conflicts)
     return {file.path: file.outcome for file in done.files}
 
 

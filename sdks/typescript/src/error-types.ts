@@ -187,6 +187,11 @@ export class CommandTimeoutError extends CommandFailedError {
   static override readonly retryable: boolean = false;
 }
 
+export class RegistryDeniedError extends RegistryError {
+  static override readonly code: string = "registry_denied";
+  static override readonly retryable: boolean = false;
+}
+
 /** Every code with its class; the list is closed. */
 export const ERROR_TYPES = {
   internal: AgentKernelError,
@@ -227,6 +232,7 @@ export const ERROR_TYPES = {
   state_too_new: StateTooNewError,
   daemon_timeout: DaemonTimeoutError,
   command_timeout: CommandTimeoutError,
+  registry_denied: RegistryDeniedError,
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_TYPES;

@@ -260,6 +260,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/volumes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All volumes, and which sandboxes have them */
+        get: operations["listVolumes"];
+        put?: never;
+        /** Make an empty volume */
+        post: operations["createVolume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A volume, who has it, and what it takes on the disk */
+        get: operations["getVolume"];
+        put?: never;
+        post?: never;
+        /** Remove a volume with all that is in it */
+        delete: operations["removeVolume"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All that is in a volume, as tar */
+        get: operations["exportVolume"];
+        /** Make a new volume from tar; it is there whole, or not at all */
+        put: operations["importVolume"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -742,6 +796,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/system/df": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What sandboxes, volumes, images and records take on the disk */
+        get: operations["getDiskUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/system/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove what nobody needs: unused layers and blobs, and what is asked for besides */
+        post: operations["pruneSystem"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -1148,6 +1236,31 @@ export interface components {
             stderr_offset: number;
         };
         /**
+         * DiskPart
+         * @description One kind of thing. `complete` false: it is that, and more.
+         */
+        DiskPart: {
+            /** @enum {unknown} */
+            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            about: string;
+            count: number;
+            bytes: number;
+            reclaimable_bytes: number;
+            complete: boolean;
+        };
+        /**
+         * DiskUsage
+         * @description `free_bytes`: of the disk that holds the state. Below `reserve_bytes` nothing new is made.
+         */
+        DiskUsage: {
+            path: string;
+            total_bytes: number;
+            free_bytes: number;
+            reserve_bytes: number;
+            short: boolean;
+            parts: components["schemas"]["DiskPart"][];
+        };
+        /**
          * EffectiveLine
          * @description One line of what really holds: `what`, its `value`, and what enforces it.
          *
@@ -1293,7 +1406,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1575,6 +1688,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1608,6 +1723,18 @@ export interface components {
             scopes?: ("admin" | "exec" | "host-paths" | "manage" | "read")[];
             /** @default null */
             expires_seconds?: number | null;
+        };
+        /**
+         * NewVolume
+         * @description `quota_bytes`: the size of a disk of its own; refused where it can't be enforced.
+         *         `exclusive`: at most one sandbox at a time runs with it.
+         */
+        NewVolume: {
+            name: string;
+            /** @default null */
+            quota_bytes?: number | null;
+            /** @default false */
+            exclusive?: boolean;
         };
         /**
          * Notice
@@ -1739,7 +1866,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1753,6 +1880,40 @@ export interface components {
             /** @enum {unknown} */
             event: "progress";
             text: string;
+        };
+        /**
+         * Prune
+         * @description What goes besides what nobody would miss. `sandboxes`: the caller's own that are stopped.
+         *         `volumes`: the caller's own that no sandbox has. `dry_run`: nothing goes, it is told only.
+         */
+        Prune: {
+            /** @default false */
+            sandboxes?: boolean;
+            /** @default false */
+            volumes?: boolean;
+            /** @default false */
+            dry_run?: boolean;
+        };
+        /**
+         * Pruned
+         * @description What went, or would; `bytes` is the sum of what did not fail.
+         */
+        Pruned: {
+            dry_run: boolean;
+            items: components["schemas"]["PrunedItem"][];
+            bytes: number;
+        };
+        /**
+         * PrunedItem
+         * @description `problem`: why it is still there.
+         */
+        PrunedItem: {
+            /** @enum {unknown} */
+            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            id: string;
+            name: string | null;
+            bytes: number;
+            problem: string | null;
         };
         /**
          * Published
@@ -1904,6 +2065,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
             /** @default null */
             argv?: string[] | null;
             /** @default null */
@@ -1951,7 +2114,8 @@ export interface components {
              *       "secrets": [],
              *       "ports": [],
              *       "workspace": null,
-             *       "workspace_secrets": false
+             *       "workspace_secrets": false,
+             *       "volumes": []
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1988,7 +2152,8 @@ export interface components {
              *       "secrets": [],
              *       "ports": [],
              *       "workspace": null,
-             *       "workspace_secrets": false
+             *       "workspace_secrets": false,
+             *       "volumes": []
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2084,7 +2249,8 @@ export interface components {
          *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
          *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
-         *         it that look like secrets are left out unless `workspace_secrets`.
+         *         it that look like secrets are left out unless `workspace_secrets`. `volumes`: NAME:/path[:ro],
+         *         volumes of the sandbox's owner; one that is not there yet is made.
          */
         SandboxSpec: {
             /** @default native */
@@ -2139,6 +2305,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
         };
         /**
          * SandboxUpdate
@@ -2341,6 +2509,39 @@ export interface components {
             started_at: number;
             state_dir: string | null;
             url: string | null;
+        };
+        /**
+         * VolumeInfo
+         * @description A volume. `used_bytes`: what it takes on the disk, if that was asked for; `used_complete`
+         *         false: it is that, and more, in directories too deep to be looked at.
+         */
+        VolumeInfo: {
+            id: string;
+            name: string;
+            owner: string;
+            state: string;
+            exclusive: boolean;
+            quota_bytes: number | null;
+            created_at: number;
+            sandboxes: components["schemas"]["VolumeUser"][];
+            used_bytes: number | null;
+            used_files: number | null;
+            used_complete: boolean | null;
+        };
+        /** VolumeList */
+        VolumeList: {
+            volumes: components["schemas"]["VolumeInfo"][];
+        };
+        /**
+         * VolumeUser
+         * @description A sandbox that has the volume, running or not.
+         */
+        VolumeUser: {
+            id: string;
+            name: string | null;
+            state: string;
+            path: string;
+            read_only: boolean;
         };
         /**
          * Words
@@ -2871,6 +3072,158 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVolumes: {
+        parameters: {
+            query?: {
+                owner?: string;
+                usage?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    createVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewVolume"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeVolume: {
+        parameters: {
+            query?: {
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    exportVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    importVolume: {
+        parameters: {
+            query?: {
+                quota_bytes?: number;
+                exclusive?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
             };
             default: components["responses"]["Problem"];
         };
@@ -3806,6 +4159,52 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getDiskUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiskUsage"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pruneSystem: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Prune"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pruned"];
                 };
             };
             default: components["responses"]["Problem"];

@@ -28,14 +28,20 @@ export class Workspace {
 
   /**
    * Makes its changes in the directory itself, all or those at `paths`. `files` tells what became of
-   * each: applied, conflict (it was changed there, too), held (it needs `allowRisky`) or skipped.
+   * each: applied, merged (with what was changed there, too), conflict (both have changed the same
+   * lines; with `markConflicts` both are in the file, between marks), held (it needs `allowRisky`) or
+   * skipped. `commit`: instead of files a commit with this message; `ref` and `commit` say where.
    */
   async apply(
     paths: string[] = [],
-    options: CallOptions & { allowRisky?: boolean } = {},
+    options: CallOptions & {
+      allowRisky?: boolean;
+      markConflicts?: boolean;
+      commit?: string;
+    } = {},
   ): Promise<WorkspaceApplied> {
-    const json = { paths, allow_risky: options.allowRisky ?? false };
-    const { signal } = options;
+    const { signal, allowRisky = false, markConflicts = false, commit = null } = options;
+    const json = { paths, allow_risky: allowRisky, mark_conflicts: markConflicts, commit };
     const done = await this.#client.call("POST", `${this.#path}/apply`, { json, signal });
     return objectOf(done) as unknown as WorkspaceApplied;
   }

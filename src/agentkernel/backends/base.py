@@ -18,6 +18,7 @@ import msgspec
 from agentkernel.errors import UnsupportedError
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
+from agentkernel.images.view import View
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.profiles import Limits
 from agentkernel.workspaces.model import Workspace
@@ -58,7 +59,9 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
     and `without_network` says why if its profile gives it more. `workspace`: a directory of
-    the host that it has. `volumes`: those are there, and nobody else has an exclusive one.
+    the host that it has. `volumes`: those are there, and nobody else has an exclusive one. `image`:
+    `host`, a directory, or a reference with a digest of an image that is stored here. `entrypoint`:
+    instead of the image's own.
     """
 
     id: str
@@ -79,6 +82,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     without_network: str = ""
     workspace: Workspace | None = None
     volumes: tuple[VolumeMount, ...] = ()
+    entrypoint: list[str] | None = None
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -228,13 +232,14 @@ class Sandbox(Protocol):
 class WorkspaceFiles:
     """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
     mark for each file that the guest was not shown; `applied`: a file of ours; `base`: a directory
-    of ours, how the project was. Of a sandbox that was not started since its changes were discarded
-    none of them is there."""
+    of ours, how the project was; `project`: the directory below the changes. Of a sandbox that was
+    not started since its changes were discarded none of the others is there."""
 
     upper: str
     hidden: str
     applied: str
     base: str
+    project: str
 
 
 class Backend(ABC):
@@ -278,6 +283,13 @@ class Backend(ABC):
     async def end(self, id: str) -> None:
         """Ends whatever still runs of a kept sandbox that nobody holds, and keeps its files.
         Idempotent; cheap where nothing does."""
+
+    async def image_view(
+        self, blueprint: Blueprint, progress: Progress | None = None
+    ) -> View | None:
+        """The files of its image as commands will find them, to look up what the host must know of
+        it; None: it is the machine's own, or this engine can't tell. May unpack it first."""
+        return None
 
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
         """Raises UnsupportedError where they can't be seen from outside."""

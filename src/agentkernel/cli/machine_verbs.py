@@ -347,6 +347,12 @@ def add_apply(commands: Any) -> None:
         "written with both, between marks",
     )  # fmt: skip
     parser.add_argument(
+        "--commit", action="store_true",
+        help="make a commit of them instead: on the sandbox's branch, or on refs/agentkernel/NAME "
+        "if that is checked out here; neither files nor index here are touched",
+    )  # fmt: skip
+    parser.add_argument("-m", "--message", metavar="TEXT", help="the commit's message")
+    parser.add_argument(
         "--allow-risky", action="store_true",
         help="also what makes other programs run something (.git, editor, shell and agent "
         "configuration, workflows) and links that lead out",

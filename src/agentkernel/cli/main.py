@@ -42,17 +42,29 @@ def _add_run(commands: Any) -> None:
         "run",
         help="run a command in a new sandbox and remove the sandbox",
         description="Runs CMD in a new sandbox, with this terminal's input and output, and removes "
-        "the sandbox. It reaches package registries and nothing else (--network, --allow), and of "
-        "this machine it sees /usr and the toolchains on your PATH, read-only. Where these lack "
-        "what CMD or the project asks for, an image has it (`detect`, --image). What the project's "
-        "agentkernel.toml and your config.toml say holds where no option says otherwise.",
+        "the sandbox. The project that it is called in, a git repository or the directory of an "
+        "agentkernel.toml, is at /workspace, copy-on-write: what is changed there is gone with the "
+        "sandbox (--workspace, --keep). It reaches package registries and nothing else (--network, "
+        "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only; "
+        "where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
+        "What the project's agentkernel.toml and your config.toml say holds where no option says "
+        "otherwise.",
     )
     verbs.add_sandbox_options(run)
+    run.add_argument(
+        "--entrypoint", metavar="PROGRAM",
+        help="in place of the image's, before CMD; '': none. Without CMD the image's own is run",
+    )  # fmt: skip
     verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(
         "--ttl", type=duration, metavar="TIME", help="how long the sandbox lives at most"
     )
+    run.add_argument(
+        "--keep", metavar="NAME",
+        help="in the sandbox NAME, which stays; it is made if it is not there",
+    )  # fmt: skip
+    verbs.add_branch_option(run)
     run.add_argument("--json", action="store_true", help="print one JSON object with the result")
     run.add_argument("-q", "--quiet", action="store_true", help="no notes on stderr")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
@@ -86,11 +98,11 @@ def _add_setup(commands: Any) -> None:
     setup.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _later(name: str) -> Callable[[Any], None]:
+def _later(name: str, module: str = "machine_verbs") -> Callable[[Any], None]:
     """Arguments that the fast paths need not load."""
 
     def add(commands: Any) -> None:
-        getattr(import_module("agentkernel.cli.machine_verbs"), name)(commands)
+        getattr(import_module(f"agentkernel.cli.{module}"), name)(commands)
 
     return add
 
@@ -105,6 +117,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "image": (_later("add_image", "image_verbs"), "images", "main"),
     "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),

@@ -28,6 +28,8 @@ _OPTIONS = {
     "sandbox.toolchains": "toolchains",
     "sandbox.nested_userns": "nested_userns",
     "sandbox.workspace": "workspace",
+    "sandbox.workspace_secrets": "workspace_secrets",
+    "sandbox.workspace_ignored": "workspace_ignored",
     "sandbox.name": "name",
     "sandbox.ttl": "ttl",
     "sandbox.idle_timeout": "idle_timeout",

@@ -71,6 +71,7 @@ def add_sandbox(commands: Any) -> None:
     create.add_argument("name", metavar="NAME", nargs="?", help="how to call it (default: its id)")
     add_sandbox_options(create)
     add_publish_option(create)
+    add_branch_option(create)
     default = "(default: stop; remove if it is ephemeral)"
     life = add_life_options(create, on_ttl=default, on_idle=default)
     life.add_argument("--ephemeral", action="store_true", help="files in memory, gone when it ends")
@@ -220,16 +221,26 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         group.add_argument(
             "--image", metavar="IMAGE",
             help="`host` (this machine's programs, the default), a directory with a root file "
-            "system, or the name of an image; `run` without it takes what `detect` shows",
+            "system, or NAME[:TAG] of an image, which is pulled if it is not here; "
+            "`run` without it takes what `detect` shows",
+        )  # fmt: skip
+        group.add_argument(
+            "--pull", choices=("missing", "always", "never"),
+            help="when to ask the registry for the image (default: missing)",
         )  # fmt: skip
         group.add_argument(
             "--workspace", metavar="DIR[:cow|ro|rw]|none",
             help="a directory of this machine at /workspace, where commands begin; cow (default): "
-            "changes stay inside, ro: none can be made, rw: they are made outside, too",
+            "changes stay inside, ro: none can be made, rw: they are made outside, too; `run` has "
+            "the project that it is called in unless something is said",
         )  # fmt: skip
         group.add_argument(
             "--workspace-secrets", action="store_true", default=None,
             help="show files in it that look like secrets (.env, keys, .npmrc, …)",
+        )  # fmt: skip
+        group.add_argument(
+            "--workspace-ignored", choices=("show", "hide"),
+            help="whether files in it that git ignores are there (default: show)",
         )  # fmt: skip
         group.add_argument(
             "--volume", action="append", metavar="NAME:/PATH[:ro]",
@@ -239,7 +250,9 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", help="root (default), user, or a number")
+    group.add_argument(
+        "--user", help="NAME, UID, NAME:GROUP or UID:GID (default: the image's own, or root)"
+    )
     group.add_argument(
         "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",
@@ -263,6 +276,14 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         help="let the sandbox make user namespaces (weaker)",
     )  # fmt: skip
     add_config_option(parser)
+
+
+def add_branch_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--branch", metavar="BRANCH",
+        help="in the sandbox of this git branch, which stays and is found again by it; the "
+        "workspace is the branch, where it is checked out or else in a checkout of its own",
+    )  # fmt: skip
 
 
 def add_publish_option(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,7 @@ def apply(options: argparse.Namespace) -> int:
             options.paths,
             allow_risky=options.allow_risky,
             mark_conflicts=options.conflicts == "markers",
+            commit=options.message or "" if options.commit or options.message else None,
         )
     if options.json:
         print(json.dumps(done))
@@ -46,6 +47,9 @@ def apply(options: argparse.Namespace) -> int:
         else:
             words = f"{file['outcome']}: {name}: {printable(file['why'])}"
             print(f"agentkernel: {words}", file=sys.stderr)
+    if done["ref"] is not None:
+        what = f"commit {done['commit']} on" if done["commit"] else "nothing to commit on"
+        print(printable(f"{what} {done['ref']}"))
     if any(file["outcome"] == "held" for file in done["files"]):
         print("hint: look at it with `diff`, then --allow-risky", file=sys.stderr)
     return 0 if done["complete"] else 1

@@ -24,6 +24,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.nested_userns": False,
     "sandbox.workspace": "none",
     "sandbox.volumes": (),
+    "sandbox.workspace_secrets": False,
+    "sandbox.workspace_ignored": "show",
     "sandbox.on_ttl": "stop",
     "sandbox.on_idle": "stop",
     "network.allow": (),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config import networks
+from agentkernel.config import images, networks
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.config.volumes import parse_volume
 from agentkernel.errors import InvalidInputError
@@ -202,6 +202,10 @@ KEYS: Mapping[str, Key] = {
             "a directory of this machine at /workspace"),
         Key("sandbox.volumes", _texts(_volume), 'such as ["cache:/root/.cache", "models:/m:ro"]',
             "volumes that it has, and where"),
+        Key("sandbox.workspace_secrets", _flag, "true or false",
+            "whether files in it that look like secrets are shown"),
+        Key("sandbox.workspace_ignored", _one_of("show", "hide"), '"show" or "hide"',
+            "whether files in it that git ignores are shown"),
         Key("sandbox.name", _name, "a name of lower-case letters, digits and -",
             "what `sandbox create` calls it", _PROJECT),
         Key("sandbox.ttl", _duration, _TIME, "how long it lives at most"),
@@ -250,6 +254,10 @@ KEYS: Mapping[str, Key] = {
             "the proxy that leads out of this machine", _USER),
         Key("network.patterns", networks.check_patterns, "regular expressions",
             "what no request may hold", _USER),
+        Key("images.mirrors", images.check_mirrors,
+            'a section of REGISTRY = ["https://HOST"]', "who is asked before a registry", _USER),
+        Key("images.insecure", images.check_insecure, 'hosts such as ["registry.lan:5000"]',
+            "registries that are spoken to in plain HTTP", _USER),
         Key("daemon.max_sandboxes", _whole(1), "a whole number, 1 or more",
             "most sandboxes at once", _USER),
         Key("daemon.memory_floor", _size(0), 'a size such as "256M"',

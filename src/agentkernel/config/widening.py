@@ -166,6 +166,8 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.workspace": _never,  # see _workspace_widens
     # What is in a volume comes from other sandboxes, and goes to them.
     "sandbox.volumes": _names_more,
+    "sandbox.workspace_secrets": lambda now, before: bool(now),
+    "sandbox.workspace_ignored": lambda now, before: now == "show",
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,
@@ -206,6 +208,8 @@ _WHY = {
     "sandbox.toolchains": "it shows toolchains of your home",
     "sandbox.nested_userns": "weaker",
     "sandbox.volumes": "it shares files with other sandboxes",
+    "sandbox.workspace_secrets": "it shows files that look like secrets",
+    "sandbox.workspace_ignored": "it shows files that git ignores",
     "sandbox.on_ttl": "it stays on disk",
     "sandbox.on_idle": "it stays on disk",
     "sandbox.ttl": "longer",

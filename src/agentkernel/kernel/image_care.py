@@ -1,7 +1,7 @@
 """What of the images nobody needs, and how it goes.
 
-Blocking: callers use threads. Preconditions of all that removes: `in_use` has the manifests of every
-sandbox, and of those that are being made; nobody adds to it meanwhile.
+Blocking: callers use threads. Preconditions of all that removes: `in_use` has the manifests of
+every sandbox, and of those that are being made; nobody adds to it meanwhile.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from agentkernel import faults
 from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.local.shortages import host_errors
 from agentkernel.errors import ConflictError, InvalidInputError, NotFoundError
 from agentkernel.images.model import image_kind
 from agentkernel.images.oci.archives.reading import ArchiveImage, adopt_image, read_images
@@ -146,13 +147,13 @@ class Images:
             # Only who pulls pays for loading what that needs.
             from agentkernel.images.oci.registry.pulling import pull
 
-            async with self._adding():
-                pulled = await pull(self.store, wanted, platform=platform, report=report)
-                faults.point("image.fetched")
-                await self._unpack(pulled.digest, report)
-                faults.point("image.unpacked")
-                self.store.tag(wanted.name, pulled.digest, source=pulled.source)
-                faults.point("image.named")
+            async def prepare(digest: str) -> None:
+                await self._unpack([digest], report)
+
+            with host_errors("fetching an image"):
+                pulled = await pull(
+                    self.store, wanted, platform=platform, progress=report, prepare=prepare
+                )
             return pulled.digest
 
         return await self._fetchings.fetch((wanted, platform), work, progress)
@@ -171,31 +172,41 @@ class Images:
         chosen = None if name is None else _new_name(name)
         machine = _platform(platform) or this_platform()
         self.trail.found(None, None)
-        async with self._adding(), block_in_threads(self.store.staging()) as directory:
-            files = Staging(directory)
-            try:
-                await _staged(archive, files)
-                faults.point("image.staged")
-                found = await in_thread(read_images, files, machine)
-            finally:
-                files.close()
-            if chosen is not None and len(found) > 1:
-                raise InvalidInputError(
-                    f"the archive has {len(found)} images, and one name is given",
-                    hint="leave the name out: each has the names that the archive says",
-                )
-            for image in found:
-                await in_thread(adopt_image, self.store, image)
-            faults.point("image.fetched")
-            for image in found:
-                await self._unpack(image.digest, progress)
-            faults.point("image.unpacked")
-            for image in found:
-                for given in _names(image, chosen):
-                    self.store.tag(given, image.digest, source=image.source)
-            faults.point("image.named")
+        with host_errors("loading an archive"):
+            async with self._adding(), block_in_threads(self.store.staging()) as directory:
+                found = await self._read(archive, Staging(directory), machine)
+                if chosen is not None and len(found) > 1:
+                    raise InvalidInputError(
+                        f"the archive has {len(found)} images, and one name is given",
+                        hint="leave the name out: each has the names that the archive says",
+                    )
+                for image in found:
+                    await in_thread(adopt_image, self.store, image)
+                await self._unpack([image.digest for image in found], progress)
+                for image in found:
+                    for given in _names(image, chosen):
+                        self.store.tag(given, image.digest, source=image.source)
+                faults.point("image.named")
         await self._tell("image.loaded", digests=[image.digest for image in found])
         return [await self._info(image.digest) for image in found]
+
+    async def _read(
+        self, archive: AsyncIterable[bytes], files: Staging, machine: Platform
+    ) -> List[ArchiveImage]:
+        """Many small pieces go to the disk's thread at once."""
+        gathered = bytearray()
+        try:
+            async for piece in archive:
+                gathered += piece
+                if len(gathered) >= _BATCH:
+                    await in_thread(files.feed, bytes(gathered))
+                    gathered.clear()
+            await in_thread(files.feed, bytes(gathered))
+            await in_thread(files.finish)
+            faults.point("image.staged")
+            return await in_thread(read_images, files, machine)
+        finally:
+            files.close()
 
     @audited("image.import")
     async def import_directory(
@@ -212,18 +223,23 @@ class Images:
 
         given = _new_name(name)
         self.trail.found(None, None)
-        async with self._adding():
-            digest = await in_thread(
-                import_directory, self.store, self._worker, directory, config, self._state_dir
-            )
-            await self._unpack(digest, progress)
-            self.store.tag(given, digest)
+        with host_errors("importing a directory"):
+            async with self._adding():
+                digest = await in_thread(
+                    import_directory, self.store, self._worker, directory, config, self._state_dir
+                )
+                await self._unpack([digest], progress)
+                self.store.tag(given, digest)
         await self._tell("image.imported", name=familiar(given), digest=digest)
         return await self._info(digest)
 
-    async def _unpack(self, digest: str, report: Report | None) -> None:
-        image = await in_thread(self.store.image, digest)
-        await in_thread(ensure_layers, self.store, image, self._worker, report=report)
+    async def _unpack(self, digests: Sequence[str], report: Report | None) -> None:
+        """Makes all layers of these ready for sandboxes. Preconditions: nobody may remove."""
+        faults.point("image.fetched")
+        for digest in digests:
+            image = await in_thread(self.store.image, digest)
+            await in_thread(ensure_layers, self.store, image, self._worker, report=report)
+        faults.point("image.unpacked")
 
     # -- what is here ----------------------------------------------------------------------------
 
@@ -332,8 +348,9 @@ class Images:
         """The image, and which of its names go: the one that was said, or all of an id."""
         image = self.store.find(name)
         wanted = _meant(name)
-        if wanted is not None and not wanted.digest and wanted.name in image.names:
-            return image, [wanted.name]
+        for said in (wanted.name, str(wanted)) if wanted is not None else ():
+            if said in image.names:
+                return image, [said]
         return image, list(image.names)
 
     async def _without(self, blobs: set[str], images: List[StoredImage]) -> care.Freed:
@@ -429,15 +446,3 @@ def _platform(text: str | None) -> Platform | None:
             f"{text[:100]!r} is no platform", hint="write OS/ARCHITECTURE, such as linux/arm64"
         )
     return Platform(os=parts[0], architecture=parts[1], variant="".join(parts[2:]))
-
-
-async def _staged(archive: AsyncIterable[bytes], files: Staging) -> None:
-    """Pieces to the disk's thread, many small ones at once."""
-    gathered = bytearray()
-    async for piece in archive:
-        gathered += piece
-        if len(gathered) >= _BATCH:
-            await in_thread(files.feed, bytes(gathered))
-            gathered.clear()
-    await in_thread(files.feed, bytes(gathered))
-    await in_thread(files.finish)

@@ -36,10 +36,12 @@ from agentkernel.errors import (
     NetworkUnavailableError,
     NotFoundError,
 )
+from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
+from agentkernel.kernel.image_use import Ready, StoredImages, with_image
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -61,7 +63,7 @@ from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
-from agentkernel.kernel.workspaces import Workspaces
+from agentkernel.kernel.workspaces import Workspaces, with_branch
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
 from agentkernel.space import set_reserve
@@ -100,6 +102,7 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
+        self.images: Ready = StoredImages(self.state_dir)
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -124,7 +127,7 @@ class Kernel(Changes, Looks):
         self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
         self.secrets.on_change = self.networks.secrets_changed
         self.network = NetworkControl(
-            self._store, self._find, self.trail, self.networks, self._making
+            self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
@@ -213,15 +216,17 @@ class Kernel(Changes, Looks):
         if owned and not spec.ephemeral:
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
-        blueprint = expand(spec, owned=owned)
+        self._admission.check(len(self._live))
+        blueprint = await with_branch(expand(spec, owned=owned))
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         if has_any(setting):
-            setup = await self._making.setup(setting, spec.image, name or blueprint.id)
+            view = await backend.image_view(blueprint, progress)
+            setup = await self._making.setup(setting, view, name or blueprint.id)
             blueprint = msgspec.structs.replace(blueprint, network=setup)
-        self._admission.check(len(self._live))
         self.system.require_space()
         self.trail.found(blueprint.id, name)
         volumes = await self.volumes.find(spec, owner)
@@ -476,6 +481,9 @@ class Kernel(Changes, Looks):
     async def _open_network(self, record: SandboxRecord, live: Live) -> None:
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
+
+    async def _image_view(self, record: SandboxRecord) -> View | None:
+        return await self.backends[record.backend].image_view(_blueprint(record))
 
     async def _secret_values(
         self, owners: Iterable[str], references: Iterable[str]

@@ -68,14 +68,20 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image shows; without it, this process's own. `network`: what it may reach. `secrets`:
     NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
     this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
-    it that look like secrets are left out unless `workspace_secrets`. `volumes`: NAME:/path[:ro],
-    volumes of the sandbox's owner; one that is not there yet is made.
+    it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
+    `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
+    it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro], volumes
+    of the sandbox's owner; one that is not there yet is made.
+    `image`: `host`, a directory,
+    or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+    `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
+    of the image's, for the command of a `run`.
     """
 
     backend: str = DEFAULT_BACKEND
     image: str = "host"
     profile: str = "moderate"
-    user: str = "root"
+    user: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     toolchains: bool = True
     nested_userns: bool = False
     memory_bytes: int | None = None
@@ -97,6 +103,10 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workspace: Annotated[str, Meta(max_length=4200)] | None = None
     workspace_secrets: bool = False
     volumes: Annotated[list[Annotated[str, Meta(max_length=1200)]], Meta(max_length=64)] = []
+    workspace_ignored: Literal["show", "hide"] = "show"
+    workspace_branch: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    pull: Literal["missing", "always", "never"] = "missing"
+    entrypoint: Annotated[list[str], Meta(max_length=1024)] | None = None
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -117,7 +127,7 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
     return Blueprint(
         id=new_id(),
         image=spec.image,
-        user=spec.user,
+        user=spec.user or "root",
         toolchains=spec.toolchains,
         capabilities=profile.capabilities,
         seccomp=profile.seccomp,
@@ -130,17 +140,25 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         ephemeral=spec.ephemeral,
         host_env=spec.host_env,
         workspace=_workspace(spec),
+        entrypoint=spec.entrypoint,
     )
 
 
 def _workspace(spec: SandboxSpec) -> Workspace | None:
     parsed = None if spec.workspace is None else parse_workspace(spec.workspace)
-    if parsed is None:
+    if parsed is None or (spec.workspace_branch and parsed[1] != "cow"):
+        if spec.workspace_branch:
+            raise InvalidInputError(
+                "a branch needs the directory of its repository as a copy-on-write workspace",
+                hint="name it with --workspace DIR",
+            )
         return None
     return Workspace(
         path=os.path.realpath(parsed[0]),
         mode=parsed[1],
         secrets=spec.workspace_secrets,
+        ignored=spec.workspace_ignored == "show",
+        branch=spec.workspace_branch or "",
         began_ns=file_clock_ns(),
     )
 

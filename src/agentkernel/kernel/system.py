@@ -17,9 +17,11 @@ import msgspec
 from agentkernel.audit.files import DIRECTORY as AUDIT
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.local.directory import layers_in_use
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.local.volumes import Measured, measure
 from agentkernel.errors import AgentKernelError, ResourceExhaustedError
 from agentkernel.images import cache
+from agentkernel.images.oci.layers import stored_layers
 from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
 from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
@@ -48,6 +50,7 @@ class System:
         self._volumes = volumes
         self._remove = remove
         self._images = ImageStore(state_dir / "images")
+        self._worker = LocalLayerWorker()
         self._told_at = -_TELL_EVERY_SECONDS
 
     def require_space(self, size: int = 0) -> None:
@@ -114,10 +117,16 @@ class System:
         return dict(zip(map(str, paths), await measure(paths), strict=True))
 
     async def _unused_layers(self) -> list[str]:
-        in_use = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
+        in_use = await self._layers_in_use()
         return await asyncio.to_thread(
             cache.unused, self._images.directory, in_use, keep_unused_s=KEEP_LAYERS_SECONDS
         )
+
+    async def _layers_in_use(self) -> set[str]:
+        """By sandboxes that are there, and by images that are kept."""
+        mounted = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
+        digests = _images_of(await self._store.all_sandboxes())
+        return mounted | await asyncio.to_thread(stored_layers, self._images, self._worker, digests)
 
     async def _image_parts(self, records: Sequence[SandboxRecord]) -> list[DiskPart]:
         directory = self._images.directory
@@ -196,9 +205,12 @@ class System:
             for path, size in zip(unused, sizes, strict=True)
         ]
         if not dry_run and items:
-            in_use = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
             await asyncio.to_thread(
-                cache.prune, self._images.directory, in_use, keep_unused_s=KEEP_LAYERS_SECONDS
+                cache.prune,
+                self._images.directory,
+                await self._layers_in_use(),
+                keep_unused_s=KEEP_LAYERS_SECONDS,
+                remove=self._worker.remove,
             )
         return items
 

@@ -64,7 +64,10 @@ class TemplateStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     run: Script | None = None
     copy: Copied | None = None
-    env: Annotated[dict[Text, Annotated[str, Meta(max_length=32 << 10)]], Meta(max_length=256)] | None = None
+    env: (
+        Annotated[dict[Text, Annotated[str, Meta(max_length=32 << 10)]], Meta(max_length=256)]
+        | None
+    ) = None
     workdir: Text | None = None
     user: Text | None = None
 

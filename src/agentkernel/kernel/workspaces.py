@@ -24,6 +24,8 @@ from agentkernel.kernel.store import SandboxRecord, Store
 from agentkernel.workspaces import diffing
 from agentkernel.workspaces.applying import Applier, WorkspaceApplied
 from agentkernel.workspaces.base import Base
+from agentkernel.workspaces.branches import find_branch, find_place
+from agentkernel.workspaces.committing import Committer, commit_target
 from agentkernel.workspaces.diffing import WorkspaceDiff
 from agentkernel.workspaces.model import Workspace, file_clock_ns
 
@@ -66,7 +68,7 @@ class Workspaces:
             try:
                 return diffing.diff(
                     files.upper,
-                    workspace.path,
+                    files.project,
                     began_ns=workspace.began_ns,
                     hidden=hidden_paths(files.hidden),
                     ours=applied_marks(files.applied),
@@ -84,14 +86,30 @@ class Workspaces:
         *,
         allow_risky: bool = False,
         mark_conflicts: bool = False,
+        commit: str | None = None,
         owner: str | None = None,
     ) -> WorkspaceApplied:
         """Makes the sandbox's changes, or those at `paths`, in the host's directory. What the host
         has changed since, too, is merged; where both have changed the same lines it is left as it
-        is, and told, or both are written between marks."""
+        is, and told, or both are written between marks.
+
+        `commit`: instead they become a commit with this message (empty: one of ours), on the branch
+        that the workspace is if nobody has that checked out, else on refs/agentkernel/NAME."""
         record, live = await self._find(id, owner)
         workspace, files = self._files(record)
         await self.bases.done(record.id)
+        if commit is not None:
+            async with live.changing:
+                work = asyncio.to_thread(
+                    self._commit, record, workspace, files, paths, commit, allow_risky
+                )
+                return await asyncio.shield(work)
+        if workspace.own_tree:
+            raise ConflictError(
+                f"the branch {workspace.branch} is not checked out here, so there are no files to "
+                "make the changes in",
+                hint="make a commit of them: agentkernel apply --commit",
+            )
 
         def carry_out() -> WorkspaceApplied:
             if not os.path.isdir(files.upper):
@@ -99,7 +117,7 @@ class Workspaces:
             with Base(files.base) as base:
                 applier = Applier(
                     files.upper,
-                    workspace.path,
+                    files.project,
                     base=base,
                     began_ns=workspace.began_ns,
                     hidden=hidden_paths(files.hidden),
@@ -137,6 +155,39 @@ class Workspaces:
             await self._store.update_sandbox(record.id, blueprint=msgspec.to_builtins(blueprint))
             self.begin(blueprint, record.backend)
 
+    def _commit(
+        self,
+        record: SandboxRecord,
+        workspace: Workspace,
+        files: WorkspaceFiles,
+        paths: Sequence[str],
+        message: str,
+        allow_risky: bool,
+    ) -> WorkspaceApplied:
+        """Blocking."""
+        name = record.name or record.id
+        target = commit_target(workspace, files.project, name)
+        if not os.path.isdir(files.upper):
+            return WorkspaceApplied(files=[], complete=True, ref=target.ref)
+        with Base(files.base) as base:
+            committer = Committer(
+                files.upper,
+                files.project,
+                target,
+                base=base,
+                record=f"{files.base}/committed",
+                began_ns=workspace.began_ns,
+                hidden=hidden_paths(files.hidden),
+            )
+            try:
+                return committer.commit(
+                    paths,
+                    message=message or f"Changes of the sandbox {name}",
+                    allow_risky=allow_risky,
+                )
+            except OSError as exc:
+                raise HostError(f"the workspace can't be read: {exc.strerror}") from None
+
     def _files(self, record: SandboxRecord) -> tuple[Workspace, WorkspaceFiles]:
         blueprint = msgspec.convert(record.blueprint, Blueprint)
         workspace = blueprint.workspace
@@ -147,6 +198,23 @@ class Workspaces:
                 hint="make one with --workspace DIR",
             )
         return workspace, self._backends[record.backend].workspace_files(blueprint)
+
+
+async def with_branch(blueprint: Blueprint) -> Blueprint:
+    """With a workspace that is a branch: which commit that is, and in which directory."""
+    workspace = blueprint.workspace
+    if workspace is None or not workspace.branch:
+        return blueprint
+    place = find_place(workspace.path)
+    branch = await asyncio.to_thread(find_branch, place, workspace.branch)
+    workspace = msgspec.structs.replace(
+        workspace,
+        path=branch.checked_out or branch.place.top,
+        repository=branch.place.common,
+        commit=branch.commit,
+        own_tree=branch.checked_out is None,
+    )
+    return msgspec.structs.replace(blueprint, workspace=workspace)
 
 
 def hidden_paths(directory: str) -> frozenset[str]:

@@ -19,11 +19,13 @@ from agentkernel.workspaces.diffing import WorkspaceDiff
 class Apply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`paths`: only these and what is below them, from the workspace's top. `allow_risky`: also
     what makes other programs of the user run something. `mark_conflicts`: lines that both sides
-    have changed are both written, between marks, instead of none."""
+    have changed are both written, between marks, instead of none. `commit`: a commit with this
+    message (empty: one of ours) instead of changed files."""
 
     paths: Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1024)] = []
     allow_risky: bool = False
     mark_conflicts: bool = False
+    commit: Annotated[str, Meta(max_length=65536)] | None = None
 
 
 async def _diff(request: Request) -> WorkspaceDiff:
@@ -40,6 +42,7 @@ async def _apply(request: Request, body: Apply) -> WorkspaceApplied:
         body.paths,
         allow_risky=body.allow_risky,
         mark_conflicts=body.mark_conflicts,
+        commit=body.commit,
         owner=owner_of(request),
     )
 

@@ -51,13 +51,19 @@ class AppliedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceApplied(msgspec.Struct, frozen=True, kw_only=True):
-    """`complete`: every change that was asked for is made."""
+    """`complete`: every change that was asked for is made. Of a commit: `ref` is where it is,
+    `parent` what that was before, and `commit` null if there was nothing to commit."""
 
     files: list[AppliedFile]
     complete: bool
+    ref: str | None = None
+    commit: str | None = None
+    parent: str | None = None
 
 
-class _NotAppliedError(Exception):
+class NotAppliedError(Exception):
+    """A change is not made; what became of it instead."""
+
     def __init__(self, outcome: Outcome, why: str) -> None:
         self.outcome: Outcome = outcome
         self.why = why
@@ -100,7 +106,7 @@ class Applier:
     def apply(self, paths: Sequence[str], *, allow_risky: bool) -> WorkspaceApplied:
         """`paths`: only these, and what is below them; none: all. Raises OSError,
         InvalidInputError for a path that nothing was changed at."""
-        with _opened(self._paths[0]) as self._upper, _opened(self._paths[1]) as self._project:
+        with opened(self._paths[0]) as self._upper, opened(self._paths[1]) as self._project:
             reader = Reader(
                 self._upper, self._project,
                 began_ns=self._began_ns, hidden=self._hidden, ours=self.marks,
@@ -111,8 +117,8 @@ class Applier:
                     "the sandbox has changed too many files to apply them",
                     hint="take them out with `agentkernel sandbox cp`",
                 )
-            chosen = _chosen(found.entries, paths)
-            files = [self._one(change, allow_risky) for change in _in_order(chosen)]
+            wanted = _in_order(chosen(found.entries, paths))
+            files = [self._one(change, allow_risky) for change in wanted]
         files.sort(key=lambda file: file.path)
         complete = all(file.outcome in DONE for file in files)
         return WorkspaceApplied(files=files, complete=complete)
@@ -126,7 +132,7 @@ class Applier:
                 self._carry_out(change)
             elif self._merge(change):
                 outcome = "merged"
-        except _NotAppliedError as reason:
+        except NotAppliedError as reason:
             outcome, why = reason.outcome, reason.why
         except displacing.ChangingError:
             outcome, why = "conflict", "it is being changed here this moment"
@@ -139,45 +145,45 @@ class Applier:
     def _check(self, change: Change, allow_risky: bool) -> None:
         item = change.after or change.before
         if change.problem or item is None:
-            raise _NotAppliedError("skipped", change.problem)
+            raise NotAppliedError("skipped", change.problem)
         if item.type == "special":
-            raise _NotAppliedError("skipped", "neither file, directory nor link")
+            raise NotAppliedError("skipped", "neither file, directory nor link")
         link = None
         if change.after is not None and change.after.type == "symlink":
             link = beneath.link_target(self._upper, change.path)
         risk = why_risky(change.path, link)
         if risk and not allow_risky:
-            raise _NotAppliedError("held", risk)
-        if any(_is_at(change.path, hidden) for hidden in self._hidden):
-            raise _NotAppliedError("conflict", "the sandbox was not shown what is here")
+            raise NotAppliedError("held", risk)
+        if any(is_at(change.path, hidden) for hidden in self._hidden):
+            raise NotAppliedError("conflict", "the sandbox was not shown what is here")
         if change.before is None and item.type != "directory" and self._base.was_there(change.path):
-            raise _NotAppliedError("conflict", "it was deleted here since then")
+            raise NotAppliedError("conflict", "it was deleted here since then")
 
     def _merge(self, change: Change) -> bool:
         """A file that both have changed. False: the host's is the base still, or again."""
         base = self._base.find(change.path)
         if base is None or change.before is None or change.before.type != base.type:
-            raise _NotAppliedError("conflict", "it was changed here, too, since then")
+            raise NotAppliedError("conflict", "it was changed here, too, since then")
         here = self._read(self._project, change.path, change.before)
         if here.content == base.content and _same_mode(here.mode, base):
             self._carry_out(change)
             return False
         if change.after is None:
-            raise _NotAppliedError("conflict", "it was changed here and deleted there")
+            raise NotAppliedError("conflict", "it was changed here and deleted there")
         there = self._read(self._upper, change.path, change.after)
         if there.type != base.type:
-            raise _NotAppliedError("conflict", "it was changed here and is another thing there")
+            raise NotAppliedError("conflict", "it was changed here and is another thing there")
         mode = _merged_mode(here.mode, there.mode, base)
         content, conflicts = _merged_content(base, here, there)
         if content is None or (conflicts and not self._mark_conflicts):
-            raise _NotAppliedError("conflict", f"both have changed the same lines ({conflicts}x)")
+            raise NotAppliedError("conflict", f"both have changed the same lines ({conflicts}x)")
         if (content, mode) != (here.content, here.mode):
             self._put(change, content, mode, expected=here)
         self._remember(change, there.content)
         # It holds more than the guest has: it is never simply replaced.
         self.marks.pop(change.path, None)
         if conflicts:
-            raise _NotAppliedError(
+            raise NotAppliedError(
                 "conflict", f"both have changed the same lines ({conflicts}x): marked in the file"
             )
         return True
@@ -187,7 +193,7 @@ class Applier:
             return _Side("symlink", item.mode, os.fsencode(beneath.link_target(root, path)))
         content = beneath.read(root, path, MOST_MERGED)
         if content is None:
-            raise _NotAppliedError("conflict", "it was changed here, too, and is too big to merge")
+            raise NotAppliedError("conflict", "it was changed here, too, and is too big to merge")
         return _Side(item.type, item.mode, content)
 
     def _put(self, change: Change, content: bytes, mode: int, *, expected: _Side) -> None:
@@ -229,7 +235,7 @@ class Applier:
             try:
                 os.rmdir(name, dir_fd=parent)
             except OSError:
-                raise _NotAppliedError(
+                raise NotAppliedError(
                     "conflict", "there is something in it that the sandbox has not deleted"
                 ) from None
             return
@@ -295,13 +301,13 @@ class Applier:
         with beneath.opened_file(self._upper, change.path) as source:
             # A guest that goes on writing must not fill the disk: so much and no more.
             if os.fstat(source).st_size > self._left:
-                raise _NotAppliedError("skipped", "it is too big: take it out with `sandbox cp`")
+                raise NotAppliedError("skipped", "it is too big: take it out with `sandbox cp`")
             target = os.open(part, _NEW_FILE, 0o600, dir_fd=parent)
             try:
                 while content := os.read(source, min(_CHUNK, self._left + 1)):
                     self._left -= len(content)
                     if self._left < 0:
-                        raise _NotAppliedError("skipped", "it grows while it is read")
+                        raise NotAppliedError("skipped", "it grows while it is read")
                     _write(target, content)
                     if whole is not None:
                         whole += content
@@ -349,20 +355,20 @@ def _merged_content(base: BaseFile, here: _Side, there: _Side) -> tuple[bytes | 
     return merged.content, merged.conflicts
 
 
-def _chosen(entries: list[Change], paths: Sequence[str]) -> list[Change]:
+def chosen(entries: list[Change], paths: Sequence[str]) -> list[Change]:
     if not paths:
         return entries
     wanted = [os.path.normpath(path) for path in paths]
     for path, clean in zip(paths, wanted, strict=True):
-        if clean != "." and not any(_is_at(change.path, clean) for change in entries):
+        if clean != "." and not any(is_at(change.path, clean) for change in entries):
             raise InvalidInputError(
                 f"the sandbox has changed nothing at {path!r}",
                 hint="paths are meant from the workspace's top; `agentkernel diff --stat` has them",
             )
-    return [change for change in entries if any(_is_at(change.path, path) for path in wanted)]
+    return [change for change in entries if any(is_at(change.path, path) for path in wanted)]
 
 
-def _is_at(path: str, wanted: str) -> bool:
+def is_at(path: str, wanted: str) -> bool:
     return wanted == "." or path == wanted or path.startswith(f"{wanted}/")
 
 
@@ -396,7 +402,7 @@ def _give_link(name: str, parent: int) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield fd

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,7 @@ from agentkernel.workspaces.checking import find_repository
 
 SECONDS = 60.0
 _MOST_DRAINED = 8 << 20
+_MOST_EXCLUDES = 1 << 20
 _OFF = tuple(
     word
     for setting in (
@@ -104,6 +106,7 @@ class Git:
                 os.mkdir(f"{self._scratch}/{name}")
             self.write_scratch("HEAD", "ref: refs/heads/none\n")
             self.write_scratch("config", self._config())
+            self._take_excludes()
             if self._as:
                 for path in (self._scratch, f"{self._scratch}/objects", f"{self._scratch}/refs"):
                     os.chown(path, self._owner.st_uid, self._owner.st_gid)
@@ -167,6 +170,23 @@ class Git:
         finally:
             reader.close()
 
+    def identity(self) -> tuple[str, str]:
+        """Who the repository's owner says to be, in its configuration or the user's own."""
+        try:
+            home = pwd.getpwuid(self._owner.st_uid).pw_dir
+        except KeyError:
+            home = "/"
+        files = (f"{self.place.common}/config", f"{home}/.gitconfig", f"{home}/.config/git/config")
+        found: dict[str, str] = {}
+        for name, otherwise in (("name", "agentkernel"), ("email", "agentkernel@localhost")):
+            for file in files:
+                words = ("config", "--file", file, "--no-includes", "--get", f"user.{name}")
+                with contextlib.suppress(GitError):
+                    if said := self.plumbing(*words).decode(errors="replace").strip():
+                        found.setdefault(name, said)
+            found.setdefault(name, otherwise)
+        return found["name"], found["email"]
+
     def _run(
         self,
         words: Sequence[str],
@@ -193,6 +213,17 @@ class Git:
             raise GitError(f"git {words[0]}: {said[-300:] or f'status {done.returncode}'}")
         output: bytes = done.stdout
         return output
+
+    def _take_excludes(self) -> None:
+        """What the repository and the user say is ignored, besides the project's own files."""
+        texts = []
+        for path in (f"{self.place.common}/info/exclude", _users_excludes()):
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                with open(fd, "rb") as file:
+                    texts.append(file.read(_MOST_EXCLUDES))
+        # The last word is the repository's.
+        self.write_scratch("info/exclude", b"\n".join(reversed(texts)))
 
     def _config(self) -> str:
         if self._is_sha256():
@@ -225,6 +256,11 @@ class Git:
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_ALLOW_PROTOCOL": "none",
         }
+
+
+def _users_excludes() -> str:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return f"{base}/git/ignore"
 
 
 class Objects:

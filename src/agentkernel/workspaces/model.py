@@ -30,17 +30,26 @@ _WORDS = {"cow": "copy-on-write", "ro": "read-only", "rw": "the directory itself
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is absolute and leads through no link. `secrets`: files that look like secrets are
-    shown, too. `began_ns`: when the sandbox was made; what the host changed later is not the base
-    of the guest's changes."""
+    shown, too; `ignored`: those that git ignores. `branch`: the git branch that it is; then
+    `repository` is where git has it, `commit` what it was when the sandbox was made, and with
+    `own_tree` its files are not those at `path`, but a checkout beside the sandbox's.
+    `began_ns`: when the sandbox was made; what the host changed later is not the base of the
+    guest's changes."""
 
     path: str
     mode: Mode = "cow"
     secrets: bool = False
+    ignored: bool = True
+    branch: str = ""
+    repository: str = ""
+    commit: str = ""
+    own_tree: bool = False
     began_ns: int = 0
 
     @property
     def words(self) -> str:
-        return f"{_WORDS[self.mode]}: {self.path}"
+        branch = f", branch {self.branch}" if self.branch else ""
+        return f"{_WORDS[self.mode]}: {self.path}{branch}"
 
 
 def file_clock_ns() -> int:

@@ -43,6 +43,7 @@ EXEMPT = {
     "Looks.statistics": "counts",
     "Looks.audit_lines": "looks at the log",
     "Looks.follow_audit": "looks at the log",
+    "Uses.first_command": "says what is about to be run, whose line is written by exec",
     "Uses.judge": "says how a command ended, whose line is written by exec",
     "Uses.files": "each call of what it gives is audited: AuditedFiles",
     "Kernel.live": "what the reaper looks at",

@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import functools
 import os
-import time
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -42,8 +40,10 @@ from agentkernel.backends.local.effective import effective_lines
 from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.local.network import Handover
 from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.rootfs import Images, Looked, check_ids, is_shifted
 from agentkernel.backends.local.sandbox import (
     LocalSandbox,
     end_sandbox,
@@ -57,6 +57,7 @@ from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
     find_project,
+    project_path,
     workspace_lines,
 )
 from agentkernel.errors import (
@@ -70,17 +71,17 @@ from agentkernel.errors import (
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
+from agentkernel.images.accounts import Account
 from agentkernel.images.cache import prune
-from agentkernel.images.model import IdView, RootFilesystem
-from agentkernel.images.resolve import resolve_image
+from agentkernel.images.model import RootFilesystem, image_kind
+from agentkernel.images.oci.layers import stored_layers
+from agentkernel.images.oci.store import ImageStore
+from agentkernel.images.view import View
 from agentkernel.security.profiles import Limits
 from agentkernel.workspaces.secret_files import SecretFinder
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
-# How long what was found of the `host` image is taken for true. Layers that were resolved lately
-# are never pruned, and the machine's own directories are seen as they are in any case.
-_GOOD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Launch:
     root: RootFilesystem
     groups: SandboxGroups
     maps: idmaps.IdMaps
+    account: Account
     directory: SandboxDirectory
     project: Project | None = None
 
@@ -105,11 +107,11 @@ class LocalBackend(Backend):
         self._state_dir = state_dir
         self._runs = state_dir / "runs"
         self._kept = state_dir / "sandboxes"
-        self._images = state_dir / "images"
+        self._worker = LocalLayerWorker()
+        self._images = Images(state_dir, self._worker)
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
         self._finder = SecretFinder()
-        self._resolved: dict[object, tuple[float, RootFilesystem]] = {}
 
     # -- what an engine says ---------------------------------------------------------------------
 
@@ -145,9 +147,14 @@ class LocalBackend(Backend):
             for directory in abandoned(self._runs):
                 await self._remove(directory)
                 count += 1
-        if _entries(self._images / "layers") > _MANY_LAYER_FILES:
-            prune(self._images, layers_in_use(self._runs, self._kept))
+        if _entries(self._images.directory / "layers") > _MANY_LAYER_FILES:
+            await asyncio.to_thread(self._prune_layers)
         return count
+
+    def _prune_layers(self) -> None:
+        store = ImageStore(self._images.directory)
+        kept = layers_in_use(self._runs, self._kept) | stored_layers(store, self._worker, set())
+        prune(store.directory, kept, remove=self._worker.remove)
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
         parent = self._runs if blueprint.owned else self._kept
@@ -197,6 +204,12 @@ class LocalBackend(Backend):
             if directory.is_marked():
                 await self._end_unwatched(directory)
 
+    async def image_view(
+        self, blueprint: Blueprint, progress: Progress | None = None
+    ) -> View | None:
+        with host_errors("looking at the image"):
+            return await self._images.view(blueprint, progress)
+
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
         directory = SandboxDirectory(self._kept / blueprint.id)
         upper = directory.workspace_upper
@@ -211,7 +224,13 @@ class LocalBackend(Backend):
                 hint="make one that is kept: agentkernel sandbox create --workspace DIR",
             )
         applied = directory.path / "applied"
-        return WorkspaceFiles(str(upper), str(directory.hidden), str(applied), str(directory.base))
+        return WorkspaceFiles(
+            str(upper),
+            str(directory.hidden),
+            str(applied),
+            str(directory.base),
+            project_path(blueprint, directory),
+        )
 
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
@@ -251,12 +270,14 @@ class LocalBackend(Backend):
         try:
             directory.record_groups(groups.paths)
             faults.point("launch.marked")
-            maps = self._choose_ids(blueprint, directory)
+            looked = await self._images.look(blueprint, progress)
+            maps = self._choose_ids(blueprint, looked, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
             refuse_volumes(blueprint, maps)
-            project = await self._project(blueprint, maps, directory)
-            root = add_trees(await self._root(blueprint, maps, progress), project)
+            project = await self._project(blueprint, looked.account, maps, directory)
+            root = await self._images.resolve(blueprint, looked, maps, progress)
+            root = add_trees(root, project)
             check_places(blueprint, root)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
@@ -266,7 +287,7 @@ class LocalBackend(Backend):
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
             pid, network = await self._launch(
-                blueprint, maps, root, directory, groups, upper, token, project
+                blueprint, maps, looked.account, root, directory, groups, upper, token, project
             )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
@@ -303,66 +324,30 @@ class LocalBackend(Backend):
         return await GuestChannel.connect(str(place), token)
 
     async def _project(
-        self, blueprint: Blueprint, maps: idmaps.IdMaps, directory: SandboxDirectory
+        self,
+        blueprint: Blueprint,
+        account: Account,
+        maps: idmaps.IdMaps,
+        directory: SandboxDirectory,
     ) -> Project | None:
         if blueprint.workspace is None:
             return None
         # The first look at a big project takes its time.
         return await asyncio.to_thread(
-            find_project, blueprint, maps, directory, self._state_dir, self._finder
+            find_project, blueprint, account, maps, directory, self._state_dir, self._finder
         )
 
-    def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
-        default = idmaps.guest_uid(blueprint.user)
-        if idmaps.is_host_root():
-            return idmaps.range_maps(self._ranges.allocate(str(directory.path)))
-        subids = idmaps.find_subids()
+    def _choose_ids(
+        self, blueprint: Blueprint, looked: Looked, directory: SandboxDirectory
+    ) -> idmaps.IdMaps:
+        subids = None if idmaps.is_host_root() else idmaps.find_subids()
+        if subids is None and not idmaps.is_host_root():
+            return idmaps.single_maps(looked.account.uid)
+        check_ids(looked.account, blueprint.user)
         if subids is None:
-            return idmaps.single_maps(default)
-        owner = None if blueprint.image == "host" else _owner(blueprint.image)
+            return idmaps.range_maps(self._ranges.allocate(str(directory.path)))
+        owner = _owner(blueprint.image) if image_kind(blueprint.image) == "directory" else None
         return idmaps.subuid_maps(*subids, image_owner=owner)
-
-    async def _root(
-        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
-    ) -> RootFilesystem:
-        """The image, resolved. What was found of this machine is good for a moment: of sandboxes
-        that are made at once one looks."""
-        outside = tuple(sorted(_outside(blueprint).items()))
-        authority = blueprint.network.authority if blueprint.network else ""
-        key = (
-            *(blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner),
-            *(outside, authority),
-        )
-        made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
-        if root is None or time.monotonic() - made >= _GOOD_SECONDS:
-            # Making an image takes its time, and there are other sandboxes.
-            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
-            if blueprint.image == "host":
-                self._resolved = {key: (time.monotonic(), root)}
-        return root
-
-    def _resolve(
-        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
-    ) -> RootFilesystem:
-        view = IdView(
-            kind=maps.mode,
-            guest_uid=idmaps.guest_uid(blueprint.user),
-            host_uid=maps.root_owner,
-        )
-        root = resolve_image(
-            blueprint.image,
-            cache_dir=self._images,
-            ids=view,
-            toolchains=blueprint.toolchains,
-            progress=progress,
-            environment=_outside(blueprint),
-            protected=(self._state_dir,),
-        )
-        if not blueprint.network or not blueprint.network.authority or _is_shifted(maps):
-            return root
-        from agentkernel.images.bundles import with_authority
-
-        return with_authority(root, blueprint.network.authority, self._images)
 
     def _refuse_unenforceable(
         self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
@@ -390,6 +375,7 @@ class LocalBackend(Backend):
         self,
         blueprint: Blueprint,
         maps: idmaps.IdMaps,
+        account: Account,
         root: RootFilesystem,
         directory: SandboxDirectory,
         groups: SandboxGroups,
@@ -409,7 +395,7 @@ class LocalBackend(Backend):
             staging=_staging(),
             agent_path=str(agentd_path()),
             capabilities=blueprint.capabilities,
-            boot=boot_configuration(blueprint, maps, token, groups, self.listen),
+            boot=boot_configuration(blueprint, root, maps, token, groups, self.listen),
             nested_userns=blueprint.nested_userns,
             network=blueprint.network,
             cgroups=groups.join_files,
@@ -419,9 +405,9 @@ class LocalBackend(Backend):
         if upper.kind == "memory" and upper.size is not None:
             plan.upper_bytes = upper.size
             plan.upper_inodes = max(4096, upper.size // 4096)
-        under_way = Launch(plan, root, groups, maps, directory, project)
+        under_way = Launch(plan, root, groups, maps, account, directory, project)
         self.prepare(under_way, blueprint)
-        if blueprint.network and blueprint.network.authority and _is_shifted(maps):
+        if blueprint.network and blueprint.network.authority and is_shifted(maps):
             from agentkernel.images.bundles import authority_files
 
             for name, content in authority_files(root, blueprint.network.authority).items():
@@ -439,19 +425,6 @@ class LocalBackend(Backend):
             raise self.explain(failure, under_way) from None
         finally:
             os.close(record)
-
-
-def _is_shifted(maps: idmaps.IdMaps) -> bool:
-    """The image belongs to the user's subuids, so that inside the user itself is nobody, and so
-    are directories of a layer that the user makes."""
-    return maps.mode == "subuid" and bool(maps.upper_owner)
-
-
-def _outside(blueprint: Blueprint) -> Mapping[str, str]:
-    """The environment that says where toolchains are: the user's, or else our own."""
-    if not blueprint.host_env:
-        return os.environ
-    return {"HOME": os.environ.get("HOME", ""), **blueprint.host_env}
 
 
 def _entries(directory: Path) -> int:

@@ -13,6 +13,7 @@
         applied  what of its workspace was applied to the host, and when
         base/    how its workspace was on the host when it was made, as far as that is not git's
         upper/   the guest's files, unless they are in memory
+        tree/    its workspace, if that is a git branch which is checked out nowhere else
         hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
 
@@ -123,6 +124,10 @@ class SandboxDirectory:
     def base(self) -> Path:
         return self.path / "base"
 
+    @property
+    def tree(self) -> Path:
+        return self.path / "tree"
+
     def remove_base(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.base)
@@ -210,6 +215,9 @@ class SandboxDirectory:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.hidden)
         self.remove_base()
+        for tree in (self.tree, self.path / "tree.new"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(tree)
         for name in _OWN_FILES:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.path / name)

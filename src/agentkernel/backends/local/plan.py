@@ -188,6 +188,8 @@ def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
     """The sandbox's own files, and trees of the host, which may lie in a tmpfs (/tmp/tool)."""
     for path, text in _own_files(plan.hostname, plan.network).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
+    if root.cwd != "/":
+        plan.op("dir", root.cwd, optional=True)
     for tree in root.trees:
         plan.op("tree", tree.path, index=plan.source(tree.path, project=tree.owned))
         for hidden in tree.hidden:

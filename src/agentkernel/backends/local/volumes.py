@@ -29,6 +29,7 @@ from agentkernel.backends.local.uppers import make_image, no_image
 from agentkernel.config.volumes import is_below
 from agentkernel.errors import InvalidInputError, UnenforceableError, UnsupportedError
 from agentkernel.guest.binary import agentd_path
+from agentkernel.images.accounts import Account
 from agentkernel.images.model import RootFilesystem
 from agentkernel.quantities import size_text
 
@@ -137,10 +138,12 @@ def check_places(blueprint: Blueprint, root: RootFilesystem) -> None:
                 )
 
 
-def stage_volumes(plan: LaunchPlan, blueprint: Blueprint, state_dir: Path) -> list[int]:
+def stage_volumes(
+    plan: LaunchPlan, blueprint: Blueprint, account: Account, state_dir: Path
+) -> list[int]:
     """The numbers of their sources, in their order."""
     # With one id there is no other to own it; inside it is whatever that id is called.
-    owner = 0 if plan.maps.mode == "single" else idmaps.guest_uid(blueprint.user)
+    owner = 0 if plan.maps.mode == "single" else account.uid
     numbers = []
     for volume in blueprint.volumes:
         path = state_dir / DIRECTORY / volume.id
@@ -156,9 +159,9 @@ def stage_volumes(plan: LaunchPlan, blueprint: Blueprint, state_dir: Path) -> li
     return numbers
 
 
-def add_volumes(plan: LaunchPlan, blueprint: Blueprint, state_dir: Path) -> None:
+def add_volumes(plan: LaunchPlan, blueprint: Blueprint, account: Account, state_dir: Path) -> None:
     """Last of all that is mounted, so that they lie on the rest."""
-    numbers = stage_volumes(plan, blueprint, state_dir)
+    numbers = stage_volumes(plan, blueprint, account, state_dir)
     for volume, number in zip(blueprint.volumes, numbers, strict=True):
         plan.op("bind", volume.path, index=number)
 

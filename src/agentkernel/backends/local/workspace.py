@@ -12,12 +12,15 @@ from pathlib import Path
 
 from agentkernel.backends.base import Blueprint, EffectiveLine
 from agentkernel.backends.local.directory import SandboxDirectory
-from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines, guest_uid
+from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.errors import UnsupportedError
+from agentkernel.images.accounts import Account
 from agentkernel.images.model import RootFilesystem, Tree
+from agentkernel.workspaces.branches import make_tree
 from agentkernel.workspaces.checking import check_directory, find_repository
 from agentkernel.workspaces.hiding import make_hidden
+from agentkernel.workspaces.ignoring import find_ignored, topmost
 from agentkernel.workspaces.model import TARGET, UPPER_INDEX, Workspace
 from agentkernel.workspaces.secret_files import SecretFinder
 
@@ -31,17 +34,22 @@ _ENFORCED = {
 
 @dataclass(frozen=True)
 class Project:
-    """A workspace, ready to be mounted. `hidden` are paths below it, `layer` what hides them."""
+    """A workspace, ready to be mounted. `hidden` are paths below it, `layer` what hides them;
+    `counts`: how many look like secrets, and are ignored by git. `repository`: what of git lies
+    elsewhere."""
 
     workspace: Workspace
+    path: str
     owner: tuple[int, int]
     hidden: tuple[str, ...]
+    counts: tuple[int, int]
     layer: str | None
     repository: str | None
 
 
 def find_project(
     blueprint: Blueprint,
+    account: Account,
     maps: IdMaps,
     directory: SandboxDirectory,
     state_dir: Path,
@@ -51,31 +59,47 @@ def find_project(
     workspace = blueprint.workspace
     if workspace is None:
         return None
-    path = check_directory(workspace.path, (state_dir,))
+    if workspace.own_tree:
+        path = str(directory.tree)
+        make_tree(path, workspace.repository, workspace.commit, workspace.branch)
+    else:
+        path = check_directory(workspace.path, (state_dir,))
     info = os.stat(path)
-    _refuse_others(blueprint, maps, info.st_uid)
-    hidden = () if workspace.secrets else tuple(finder.find(path))
+    _refuse_others(blueprint, account, maps)
+    secrets = [] if workspace.secrets else finder.find(path)
+    ignored = [] if workspace.ignored else find_ignored(path)
+    hidden = tuple(topmost([*secrets, *ignored]) if ignored else secrets)
     layer = None
     if hidden and workspace.mode != "rw":
         make_hidden(directory.hidden, path, hidden)
         layer = str(directory.hidden)
-    repository = find_repository(path)
+    repository = None if workspace.own_tree else find_repository(path)
+    shown = None if repository is None else repository.common
     return Project(
         workspace=workspace,
+        path=path,
         owner=(info.st_uid, info.st_gid),
         hidden=hidden,
+        counts=(len(secrets), len(ignored)),
         layer=layer,
-        repository=None if repository is None else repository.common,
+        repository=f"{workspace.repository}/objects" if workspace.own_tree else shown,
     )
 
 
-def _refuse_others(blueprint: Blueprint, maps: IdMaps, owner: int) -> None:
+def project_path(blueprint: Blueprint, directory: SandboxDirectory) -> str:
+    workspace = blueprint.workspace
+    if workspace is None:
+        return ""
+    return str(directory.tree) if workspace.own_tree else workspace.path
+
+
+def _refuse_others(blueprint: Blueprint, account: Account, maps: IdMaps) -> None:
     """Where ids on disk can't be made others, the project's files may not be the guest's to edit:
     said before, and not found out in the middle of the work."""
     workspace = blueprint.workspace
     if workspace is None or workspace.mode == "ro" or maps.mode != "subuid":
         return
-    if maps.upper_owner or guest_uid(blueprint.user) != 0:
+    if maps.upper_owner or account.uid != 0:
         raise UnsupportedError(
             f"in this sandbox {blueprint.user!r} does not own the files of {workspace.path}, and "
             "could not edit them",
@@ -84,22 +108,23 @@ def _refuse_others(blueprint: Blueprint, maps: IdMaps, owner: int) -> None:
 
 
 def add_trees(root: RootFilesystem, project: Project | None) -> RootFilesystem:
-    """The repository of a git worktree is elsewhere: it is shown at its own path, read-only."""
+    """The repository of a git worktree is elsewhere: it is shown at its own path, read-only. Of the
+    repository of a branch that is checked out nowhere else, the objects are."""
     if project is None or project.repository is None:
         return root
-    tree = Tree(project.repository, "the repository of the workspace, a git worktree", owned=True)
+    tree = Tree(project.repository, "git's objects of the workspace", owned=True)
     return replace(root, trees=(*root.trees, tree))
 
 
-def add_workspace(plan: LaunchPlan, project: Project | None, user: str) -> None:
+def add_workspace(plan: LaunchPlan, project: Project | None, account: Account) -> None:
     if project is None:
         return
     workspace = project.workspace
     if plan.maps.mode == "range":
-        guest, first = guest_uid(user), plan.maps.outer_uids[0][1]
-        plan.project_uids = owner_lines(project.owner[0], guest, first)
-        plan.project_gids = owner_lines(project.owner[1], guest, first)
-    source = plan.source(workspace.path, writable=workspace.mode == "rw", project=True)
+        first = plan.maps.outer_uids[0][1]
+        plan.project_uids = owner_lines(project.owner[0], account.uid, first)
+        plan.project_gids = owner_lines(project.owner[1], account.gid, first)
+    source = plan.source(project.path, writable=workspace.mode == "rw", project=True)
     if workspace.mode == "rw":
         plan.op("bind", TARGET, index=source)
         for path in project.hidden:
@@ -143,7 +168,8 @@ def workspace_lines(project: Project | None) -> list[EffectiveLine]:
     workspace = project.workspace
     lines = [EffectiveLine("workspace", workspace.words, _ENFORCED[workspace.mode])]
     if project.hidden:
-        count = len(project.hidden)
+        kinds = zip(project.counts, ("like secrets", "ignored by git"), strict=True)
+        what = ", ".join(f"{count} {words}" for count, words in kinds if count)
         by = "an empty file over each" if workspace.mode == "rw" else "whiteouts above the project"
-        lines.append(EffectiveLine("hidden in the workspace", f"{count} like secrets", by))
+        lines.append(EffectiveLine("hidden in the workspace", what, by))
     return lines

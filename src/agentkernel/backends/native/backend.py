@@ -16,5 +16,5 @@ class NativeBackend(LocalBackend):
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
         add_root(launch.plan, launch.root, blueprint.limits, launch.groups)
-        add_workspace(launch.plan, launch.project, blueprint.user)
-        add_volumes(launch.plan, blueprint, self._state_dir)
+        add_workspace(launch.plan, launch.project, launch.account)
+        add_volumes(launch.plan, blueprint, launch.account, self._state_dir)

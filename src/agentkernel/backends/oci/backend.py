@@ -93,8 +93,8 @@ class ContainerBackend(OciBackend):
         launch.plan.engine_directory = str(launch.directory.make_engine())
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
-        add_workspace(launch.plan, launch.project, blueprint.user)
-        add_volumes(launch.plan, blueprint, self._state_dir)
+        add_workspace(launch.plan, launch.project, launch.account)
+        add_volumes(launch.plan, blueprint, launch.account, self._state_dir)
         add_groups(launch.plan, launch.groups)
         self._set_up_engine(launch, blueprint, container_config(launch, blueprint))
 

@@ -102,7 +102,7 @@ class AsyncImages:
         """An image of a directory of the daemon's machine that holds a root file system. Needs the
         scope `host-paths`, too."""
         wanted = {
-            "directory": os.path.abspath(directory),
+            "directory": await in_thread(os.path.abspath, directory),
             "name": name,
             "user": user or None,
             "env": [f"{key}={value}" for key, value in (env or {}).items()] or None,

@@ -77,9 +77,7 @@ class Images:
         query = {"image": list(images), "format": format}
         return self._transport.pieces(_ARCHIVE, query=query, patience=PIECE_SECONDS)
 
-    def save(
-        self, path: LocalPath, *images: str, format: Literal["oci", "docker"] = "oci"
-    ) -> int:
+    def save(self, path: LocalPath, *images: str, format: Literal["oci", "docker"] = "oci") -> int:
         """The same as a file, which is there when it is whole; its size."""
         with closing(self.save_stream(*images, format=format)) as pieces:
             with NewFile(path) as file:
@@ -103,7 +101,7 @@ class Images:
         """An image of a directory of the daemon's machine that holds a root file system. Needs the
         scope `host-paths`, too."""
         wanted = {
-            "directory": os.path.abspath(directory),
+            "directory": in_thread(os.path.abspath, directory),
             "name": name,
             "user": user or None,
             "env": [f"{key}={value}" for key, value in (env or {}).items()] or None,
@@ -150,9 +148,7 @@ class Images:
         )
         return gone
 
-    def _made(
-        self, path: str, wanted: dict[str, Any], progress: Progress | None
-    ) -> ImageInfo:
+    def _made(self, path: str, wanted: dict[str, Any], progress: Progress | None) -> ImageInfo:
         """By a stream also for those who want no progress: it may take long, and says so."""
         given = {key: value for key, value in wanted.items() if value is not None}
         with closing(self._transport.events(path, method="POST", json=given)) as events:

@@ -125,10 +125,8 @@ def finish(
 
         body["stdin_b64"] = b2a_base64(stdin, newline=False).decode()
     limit = options.get("timeout_seconds")
-    if limit is None or may_be_fetched(spec):
-        seconds = None
-    else:
-        seconds = limit + GRACE_SECONDS
+    unbounded = limit is None or may_be_fetched(spec)
+    seconds = None if unbounded else limit + GRACE_SECONDS
     return CommandResult.of(transport.call("POST", path, json=body, seconds=seconds))
 
 

@@ -31,16 +31,22 @@ class Workspace:
         *,
         allow_risky: bool = False,
         mark_conflicts: bool = False,
+        commit: str | None = None,
     ) -> dict[str, Any]:
         """Makes its changes in the directory itself, all or those at `paths`. `files` tells what
         became of each: applied, merged (with what was changed there, too), conflict (both have
         changed the same lines; with `mark_conflicts` both are in the file, between marks), held (it
-        needs `allow_risky`) or skipped; `complete`: all are applied or merged."""
-        wanted = {
+        needs `allow_risky`) or skipped; `complete`: all are applied or merged.
+
+        `commit`: instead of files in the directory a commit with this message in its repository;
+        `ref` and `commit` say where."""
+        wanted: dict[str, Any] = {
             "paths": list(paths),
             "allow_risky": allow_risky,
             "mark_conflicts": mark_conflicts,
         }
+        if commit is not None:
+            wanted["commit"] = commit
         body: dict[str, Any] = self._transport.call(
             "POST", f"{self._path}/apply", json=wanted, seconds=LONG_CALL_SECONDS
         )

@@ -17,13 +17,13 @@ READ_BYTES = 256 << 10
 # The most that a piece may be.
 PIECE_BYTES = 1 << 20
 
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+GZIP = b"\x1f\x8b"
+ZSTD = b"\x28\xb5\x2f\xfd"
 # Frames without content, of which a number may be: 0x184D2A50 to 0x184D2A5F.
-_ZSTD_SKIPPED = b"\x2a\x4d\x18"
+ZSTD_SKIPPED = b"\x2a\x4d\x18"
 
 
-class _Member(Protocol):
+class Member(Protocol):
     """One gzip member or zstd frame. `needs_input` is false while there is more to come of what it
     was given."""
 
@@ -53,10 +53,10 @@ def uncompressed(file: BinaryIO, progress: Callable[[int], None] | None = None) 
         return data
 
     first = read()
-    if first.startswith(_GZIP):
-        return _members(first, read, _GzipMember, zlib.error, "gzip")
-    if first.startswith(_ZSTD) or first[1:4] == _ZSTD_SKIPPED:
-        return _members(first, read, *_zstd(), "zstd")
+    if first.startswith(GZIP):
+        return _members(first, read, GzipMember, zlib.error, "gzip")
+    if first.startswith(ZSTD) or first[1:4] == ZSTD_SKIPPED:
+        return _members(first, read, *zstd_members(), "zstd")
     return _plain(first, read)
 
 
@@ -69,7 +69,7 @@ def _plain(data: bytes, read: Callable[[], bytes]) -> Iterator[bytes]:
 def _members(
     data: bytes,
     read: Callable[[], bytes],
-    make: Callable[[], _Member],
+    make: Callable[[], Member],
     failure: type[Exception],
     kind: str,
 ) -> Iterator[bytes]:
@@ -93,7 +93,7 @@ def _members(
         raise ImageInvalidError(f"the {kind} stream is damaged: {error}") from None
 
 
-class _GzipMember:
+class GzipMember:
     """zlib's object with the face that lzma, bz2 and zstd have."""
 
     def __init__(self) -> None:
@@ -119,7 +119,8 @@ class _GzipMember:
         return piece
 
 
-def _zstd() -> tuple[Callable[[], _Member], type[Exception]]:
+def zstd_members() -> tuple[Callable[[], Member], type[Exception]]:
+    """What makes one, and what it raises."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:

@@ -160,12 +160,15 @@ class ImageStore:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
+    def partial_path(self, digest: str) -> Path:
+        return self._partial / self.blob_path(digest).name
+
     @contextlib.contextmanager
     def partial_blob(self, digest: str) -> Iterator[NewBlob | None]:
         """A blob on its way, with what an earlier try has fetched of it; None: somebody else is
         fetching it this moment. What is not kept stays for the next try."""
         self._partial.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._partial / self.blob_path(digest).name
+        path = self.partial_path(digest)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -352,10 +355,11 @@ class NewBlob:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def keep(self, digest: str) -> None:
+    def keep(self, digest: str, *, actual: str | None = None) -> None:
         """Verifies all of it, then it is there under its digest. Raises ImageInvalidError, and then
-        nothing of it is left for a later try."""
-        actual = self.digest()
+        nothing of it is left for a later try. `actual`: its digest, from a writer that has hashed
+        every byte on its way."""
+        actual = actual or self.digest()
         if actual != digest:
             self.truncate()
             raise ImageInvalidError(
