@@ -44,7 +44,6 @@ OURS = {
 OF_RUN = {
     "agentkernel.cli.here",
     "agentkernel.cli.project",
-    "agentkernel.cli.runtimes",
     "agentkernel.config",
     "agentkernel.config.finding",
     "agentkernel.detection",

@@ -34,7 +34,9 @@ SMALL = "small:1"
 
 @pytest.fixture
 async def kernel(tmp_path: Path) -> AsyncIterator[Kernel]:
-    async with Kernel(tmp_path / "state") as kernel:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    async with Kernel(state) as kernel:
         yield kernel
         for record in (await kernel.list()).records:
             await kernel.remove(record.id)
@@ -79,7 +81,7 @@ async def test_load_look_save_remove(kernel: Kernel) -> None:
     assert blobs(kernel) == set() and layers(kernel) == []
     (again,) = await kernel.images.load(pieces(archive))
     assert (again.names, again.digest) == ([SMALL], image.digest)
-    kinds = [event.kind for event in (await kernel.events(0, limit=100)).events]
+    kinds = [event.kind for event in (await kernel.events(0, limit=100)).records]
     assert kinds == ["image.loaded", "image.removed", "image.loaded"]
 
 
@@ -154,8 +156,9 @@ async def test_an_image_that_is_about_to_be_used_stays(kernel: Kernel) -> None:
     assert (await kernel.images.prune(all=True)).blobs == 0
     kernel.images.release(pinned)
     assert (await kernel.images.prune()).blobs == 4
-    with pytest.raises(NotFoundError, match="image pull small:1"):
+    with pytest.raises(NotFoundError) as caught:
         await kernel.images.ready(SMALL, pull="never")
+    assert caught.value.hint == "fetch it: agentkernel image pull small:1"
     assert await kernel.images.ready("host") == "host"
     assert await kernel.images.ready("/some/where") == "/some/where"
 
@@ -203,9 +206,10 @@ async def test_a_layer_that_lies_about_its_content_gives_no_image(kernel: Kernel
     lying = docker_archive(image)
     with pytest.raises(ImageInvalidError, match="digest"):
         await kernel.images.load(pieces(lying))
-    assert await kernel.images.list() == [] and layers(kernel) in ([], layers(kernel)[:1])
+    assert await kernel.images.list() == [] and blobs(kernel) == set()
+    # The layer that was right may stay, as long as nobody prunes.
     await kernel.images.prune()
-    assert blobs(kernel) == set() and layers(kernel) == []
+    assert layers(kernel) == []
 
 
 async def test_a_directory_becomes_an_image(kernel: Kernel, tmp_path: Path) -> None:
@@ -258,7 +262,8 @@ def tool(*words: str, cwd: Path) -> str:
 
 
 async def load_file(kernel: Kernel, path: Path) -> list[str]:
-    found = await kernel.images.load(pieces(path.read_bytes(), 1 << 20))
+    content = await asyncio.to_thread(path.read_bytes)
+    found = await kernel.images.load(pieces(content, 1 << 20))
     return [image.digest for image in found]
 
 

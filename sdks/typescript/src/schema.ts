@@ -745,6 +745,144 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The images that are here, and which sandboxes were made from them */
+        get: operations["listImages"];
+        put?: never;
+        post?: never;
+        /** Take a name away, and with the last one the image */
+        delete: operations["removeImage"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An image's config, layers and digests */
+        get: operations["inspectImage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/pull": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Fetch an image from its registry; as events with the progress of each layer */
+        post: operations["pullImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Images as one archive, an OCI layout that `docker load` takes, too */
+        get: operations["saveImages"];
+        /** Take the images of an archive: of `docker save`, or an OCI layout as tar */
+        put: operations["loadImages"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make an image of a directory on the daemon's machine; needs host-paths, too */
+        post: operations["importImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/tag": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give an image one more name */
+        post: operations["tagImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove what of the images nobody needs any more */
+        post: operations["pruneImages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/build": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Build an image of a Dockerfile and its context; as events with steps and output */
+        put: operations["buildImage"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backends": {
         parameters: {
             query?: never;
@@ -982,26 +1120,33 @@ export interface components {
         };
         /**
          * AppliedFile
-         * @description What became of one change. `held`: it needs `allow_risky`; `skipped`: it can't be made.
+         * @description What became of one change. `merged`: with what the host has changed in the same file; `held`:
+         *         it needs `allow_risky`; `skipped`: it can't be made.
          */
         AppliedFile: {
             path: string;
             /** @enum {unknown} */
             kind: "added" | "deleted" | "modified";
             /** @enum {unknown} */
-            outcome: "applied" | "conflict" | "held" | "skipped";
+            outcome: "applied" | "conflict" | "held" | "merged" | "skipped";
             why: string;
         };
         /**
          * Apply
          * @description `paths`: only these and what is below them, from the workspace's top. `allow_risky`: also
-         *         what makes other programs of the user run something.
+         *         what makes other programs of the user run something. `mark_conflicts`: lines that both sides
+         *         have changed are both written, between marks, instead of none. `commit`: a commit with this
+         *         message (empty: one of ours) instead of changed files.
          */
         Apply: {
             /** @default [] */
             paths?: string[];
             /** @default false */
             allow_risky?: boolean;
+            /** @default false */
+            mark_conflicts?: boolean;
+            /** @default null */
+            commit?: string | null;
         };
         /**
          * AuditEntry
@@ -1089,6 +1234,65 @@ export interface components {
          */
         Begun: {
             pid: number;
+        };
+        /**
+         * BuildNote
+         * @description Something that whoever builds should know: what is ignored, how far a pull is.
+         */
+        BuildNote: {
+            text: string;
+        };
+        /**
+         * BuildOutput
+         * @description What a command of step `number` wrote, stdout and stderr as they came.
+         */
+        BuildOutput: {
+            number: number;
+            text: string;
+        };
+        /**
+         * BuildStarted
+         * @description `steps`: how many there will be.
+         */
+        BuildStarted: {
+            steps: number;
+            notes: string[];
+        };
+        /**
+         * BuildStep
+         * @description A step begins. `text`: as it is written; `line`: where, 0 if nowhere.
+         */
+        BuildStep: {
+            number: number;
+            steps: number;
+            text: string;
+            line: number;
+            stage: string;
+        };
+        /**
+         * BuildStepDone
+         * @description `cached`: it was there before. `layer`: the digest of the layer it made, if it made one.
+         */
+        BuildStepDone: {
+            number: number;
+            cached: boolean;
+            layer: string;
+            size: number;
+            seconds: number;
+        };
+        /**
+         * Built
+         * @description The image. `digest` is that of its manifest, `id` that of its config. `cached`: how many of
+         *         its layers were there before, of `layers` that its steps make.
+         */
+        Built: {
+            digest: string;
+            id: string;
+            names: string[];
+            layers: number;
+            cached: number;
+            seconds: number;
+            notes: string[];
         };
         /**
          * Caps
@@ -1483,6 +1687,128 @@ export interface components {
             findings: components["schemas"]["Finding"][];
         };
         /**
+         * ImageDetail
+         * @description `index`: the digest of the list of several machines' images that it was chosen from.
+         *         `disk_bytes`: what its own files take, of which other images may share some; without what is
+         *         unpacked of it.
+         */
+        ImageDetail: {
+            names: string[];
+            digest: string;
+            id: string;
+            size: number;
+            created: string;
+            platform: string;
+            sandboxes: string[];
+            index: string | null;
+            author: string;
+            config: components["schemas"]["ImageProcess"];
+            layers: components["schemas"]["ImageLayer"][];
+            history: components["schemas"]["ImageStep"][];
+            disk_bytes: number;
+        };
+        /**
+         * ImageInfo
+         * @description An image that is here. `digest` is that of its manifest, `id` that of its config, as docker
+         *         counts; `size` what its layers take as they are kept, compressed; `created` as its maker wrote
+         *         it. `sandboxes`: the names (or ids) of those that were made from it.
+         */
+        ImageInfo: {
+            names: string[];
+            digest: string;
+            id: string;
+            size: number;
+            created: string;
+            platform: string;
+            sandboxes: string[];
+        };
+        /**
+         * ImageLayer
+         * @description `digest` and `size` are those of the file as it came, `diff_id` is the digest of its tar.
+         *         `unpacked`: its files are ready for sandboxes.
+         */
+        ImageLayer: {
+            digest: string;
+            diff_id: string;
+            size: number;
+            media_type: string;
+            unpacked: boolean;
+        };
+        /** ImageList */
+        ImageList: {
+            images: components["schemas"]["ImageInfo"][];
+        };
+        /**
+         * ImageProcess
+         * @description What a process of the image starts from; HEALTHCHECK and the like are not obeyed.
+         */
+        ImageProcess: {
+            user: string;
+            env: string[];
+            entrypoint: string[];
+            cmd: string[];
+            working_dir: string;
+            exposed_ports: string[];
+            volumes: string[];
+            labels: {
+                [key: string]: string;
+            };
+            stop_signal: string;
+            shell: string[];
+        };
+        /**
+         * ImageRemoved
+         * @description `untagged`: names that are gone. `deleted`: digests of images whose content is, too.
+         */
+        ImageRemoved: {
+            untagged: string[];
+            deleted: string[];
+            freed_bytes: number;
+        };
+        /**
+         * ImageStep
+         * @description A line of an image's history, as its maker wrote it.
+         */
+        ImageStep: {
+            created: string;
+            created_by: string;
+            comment: string;
+            empty_layer: boolean;
+        };
+        /**
+         * ImagesPruned
+         * @description `blobs` and `layers`: how many files of images and how many unpacked layers went.
+         */
+        ImagesPruned: {
+            untagged: string[];
+            blobs: number;
+            layers: number;
+            freed_bytes: number;
+        };
+        /**
+         * ImportImage
+         * @description `directory`: a root file system on the daemon's machine. The rest is what processes of the
+         *         image start from.
+         */
+        ImportImage: {
+            directory: string;
+            name: string;
+            /** @default  */
+            user?: string;
+            /** @default [] */
+            env?: string[];
+            /** @default [] */
+            entrypoint?: string[];
+            /** @default [] */
+            cmd?: string[];
+            /** @default  */
+            working_dir?: string;
+            /** @default {} */
+            labels?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Job
          * @description `status` is there once it ended; of a lost one nobody knows it.
          */
@@ -1516,6 +1842,17 @@ export interface components {
         JobPage: {
             jobs: components["schemas"]["Job"][];
             next: number | null;
+        };
+        /**
+         * LayerProgress
+         * @description How far a layer is: `done` of `total` bytes, as they are compressed.
+         */
+        LayerProgress: {
+            layer: string;
+            /** @enum {unknown} */
+            state: "elsewhere" | "fetched" | "fetching" | "present" | "ready" | "unpacking" | "waiting";
+            done: number;
+            total: number;
         };
         /**
          * Limits
@@ -1642,8 +1979,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -1690,6 +2027,20 @@ export interface components {
             workspace_secrets?: boolean;
             /** @default [] */
             volumes?: string[];
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1895,6 +2246,14 @@ export interface components {
             dry_run?: boolean;
         };
         /**
+         * PruneImages
+         * @description `all`: also images with a name that no sandbox was made from.
+         */
+        PruneImages: {
+            /** @default false */
+            all?: boolean;
+        };
+        /**
          * Pruned
          * @description What went, or would; `bytes` is the sum of what did not fail.
          */
@@ -1934,6 +2293,15 @@ export interface components {
             port: number;
             address: string;
             host_port: number;
+        };
+        /**
+         * PullImage
+         * @description `platform`: OS/ARCHITECTURE, if not this machine's.
+         */
+        PullImage: {
+            reference: string;
+            /** @default null */
+            platform?: string | null;
         };
         /**
          * Result
@@ -2019,8 +2387,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -2067,6 +2435,20 @@ export interface components {
             workspace_secrets?: boolean;
             /** @default [] */
             volumes?: string[];
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
             /** @default null */
             argv?: string[] | null;
             /** @default null */
@@ -2094,7 +2476,7 @@ export interface components {
              *       "backend": "native",
              *       "image": "host",
              *       "profile": "moderate",
-             *       "user": "root",
+             *       "user": null,
              *       "toolchains": true,
              *       "nested_userns": false,
              *       "memory_bytes": null,
@@ -2115,7 +2497,11 @@ export interface components {
              *       "ports": [],
              *       "workspace": null,
              *       "workspace_secrets": false,
-             *       "volumes": []
+             *       "volumes": [],
+             *       "workspace_ignored": "show",
+             *       "workspace_branch": null,
+             *       "pull": "missing",
+             *       "entrypoint": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2132,7 +2518,7 @@ export interface components {
              *       "backend": "native",
              *       "image": "host",
              *       "profile": "moderate",
-             *       "user": "root",
+             *       "user": null,
              *       "toolchains": true,
              *       "nested_userns": false,
              *       "memory_bytes": null,
@@ -2153,7 +2539,11 @@ export interface components {
              *       "ports": [],
              *       "workspace": null,
              *       "workspace_secrets": false,
-             *       "volumes": []
+             *       "volumes": [],
+             *       "workspace_ignored": "show",
+             *       "workspace_branch": null,
+             *       "pull": "missing",
+             *       "entrypoint": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2249,8 +2639,13 @@ export interface components {
          *         image shows; without it, this process's own. `network`: what it may reach. `secrets`:
          *         NAME@HOST[,HOST], which it may use and not know. `ports`: [[ADDRESS:]PORT:]PORT, published on
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
-         *         it that look like secrets are left out unless `workspace_secrets`. `volumes`: NAME:/path[:ro],
-         *         volumes of the sandbox's owner; one that is not there yet is made.
+         *         it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
+         *         `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
+         *         it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
+         *         volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
+         *         or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+         *         `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
+         *         of the image's, for the command of a `run`.
          */
         SandboxSpec: {
             /** @default native */
@@ -2259,8 +2654,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -2307,6 +2702,20 @@ export interface components {
             workspace_secrets?: boolean;
             /** @default [] */
             volumes?: string[];
+            /**
+             * @default show
+             * @enum {unknown}
+             */
+            workspace_ignored?: "hide" | "show";
+            /** @default null */
+            workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
         };
         /**
          * SandboxUpdate
@@ -2412,6 +2821,11 @@ export interface components {
         Stop: {
             /** @default 5 */
             grace_seconds?: number;
+        };
+        /** TagImage */
+        TagImage: {
+            image: string;
+            name: string;
         };
         /**
          * Taken
@@ -2552,11 +2966,15 @@ export interface components {
         };
         /**
          * WorkspaceApplied
-         * @description `complete`: every change that was asked for is made.
+         * @description `complete`: every change that was asked for is made. Of a commit: `ref` is where it is,
+         *         `parent` what that was before, and `commit` null if there was nothing to commit.
          */
         WorkspaceApplied: {
             files: components["schemas"]["AppliedFile"][];
             complete: boolean;
+            ref: string | null;
+            commit: string | null;
+            parent: string | null;
         };
         /**
          * WorkspaceDiff
@@ -2706,6 +3124,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
+                    "text/event-stream": unknown;
                 };
             };
             /** @description Made. */
@@ -4084,6 +4503,255 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listImages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeImage: {
+        parameters: {
+            query: {
+                image: string;
+                force?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageRemoved"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    inspectImage: {
+        parameters: {
+            query: {
+                image: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageDetail"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pullImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PullImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    saveImages: {
+        parameters: {
+            query?: {
+                image?: string[];
+                format?: "docker" | "oci";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    loadImages: {
+        parameters: {
+            query?: {
+                name?: string;
+                platform?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageList"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    importImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    tagImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TagImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pruneImages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PruneImages"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImagesPruned"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    buildImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Built"];
                     "text/event-stream": unknown;
                 };
             };

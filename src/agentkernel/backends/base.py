@@ -61,7 +61,8 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     and `without_network` says why if its profile gives it more. `workspace`: a directory of
     the host that it has. `volumes`: those are there, and nobody else has an exclusive one. `image`:
     `host`, a directory, or a reference with a digest of an image that is stored here. `entrypoint`:
-    instead of the image's own.
+    instead of the image's own. `building`: what it changes becomes a layer, so /tmp and /run are
+    the image's own.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     volumes: tuple[VolumeMount, ...] = ()
     entrypoint: list[str] | None = None
+    building: bool = False
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -298,6 +300,11 @@ class Backend(ABC):
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         """Removes those changes. Preconditions: the sandbox does not run."""
         raise UnsupportedError(f"{self.name} has no workspaces")
+
+    def changed_files(self, blueprint: Blueprint) -> str:
+        """The directory of the host that holds what a sandbox has changed of its image. Raises
+        UnsupportedError where there is none. Preconditions: the sandbox does not run."""
+        raise UnsupportedError(f"{self.name} builds no images")
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from agentkernel.cli.values import environment_entry, label_entry
+from agentkernel.cli.values import environment_entry, label_entry, size_value
 from agentkernel.cli.verbs import _group, _verb
 
 _PLATFORM = "such as linux/arm64 (default: this machine's)"
@@ -37,6 +37,7 @@ def add_image(commands: Any) -> None:
     )  # fmt: skip
     _add_images(save)
     _add_import(_verb(verbs, "import", "make an image of a directory with a root file system"))
+    _add_build(_verb(verbs, "build", "build an image from a Dockerfile, each step in a sandbox"))
     _verb(verbs, "list", "list the images that are here")
     inspect = _verb(verbs, "inspect", "show an image's config, layers, digests and sandboxes")
     inspect.add_argument("image", metavar="IMAGE", help="by name, id or digest")
@@ -78,6 +79,51 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     _add_quiet(parser)
     parser.add_argument("directory", metavar="SOURCE", help="a directory of this machine")
     parser.add_argument("name", metavar="NEW_NAME[:TAG]", help="how to call the image")
+
+
+def _add_build(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--file", metavar="FILE",
+        help="the Dockerfile (default: Dockerfile in CONTEXT; -: from stdin)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-t", "--tag", action="append", default=[], metavar="NAME[:TAG]",
+        help="how to call the image; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--target", default="", metavar="STAGE", help="the stage to end with")
+    parser.add_argument(
+        "--build-arg", action="append", default=[], type=environment_entry,
+        metavar="NAME[=VALUE]", help="a value for an ARG; without one, that of this environment",
+    )  # fmt: skip
+    parser.add_argument(
+        "--label", action="append", default=[], type=label_entry, metavar="KEY=VALUE",
+        help="a label of the image, beside its own",
+    )  # fmt: skip
+    parser.add_argument("--no-cache", action="store_true", help="carry out every step again")
+    parser.add_argument(
+        "--platform", default="", metavar="OS/ARCHITECTURE", help="only this machine's"
+    )
+    parser.add_argument(
+        "--network", action="append", metavar="PRESET",
+        help="what RUN may reach: registries (default), public, none, or another preset",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow", action="append", metavar="HOST[:PORT]", help="a host that RUN may reach besides"
+    )
+    parser.add_argument(
+        "--profile", choices=("permissive", "moderate", "restrictive"),
+        help="of the steps' sandboxes (default: moderate)",
+    )  # fmt: skip
+    parser.add_argument("--memory", type=size_value, metavar="SIZE", help="of each step's sandbox")
+    parser.add_argument("--cpus", type=float, metavar="COUNT", help="of each step's sandbox")
+    parser.add_argument(
+        "--progress", choices=("auto", "plain"), default="auto",
+        help="plain lines either way",
+    )  # fmt: skip
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only the digest")
+    parser.add_argument(
+        "context", metavar="CONTEXT", help="a directory; -: the Dockerfile from stdin, and no files"
+    )
 
 
 def _add_quiet(parser: argparse.ArgumentParser) -> None:

@@ -32,6 +32,7 @@ def main(options: argparse.Namespace) -> int:
         "load": _load,
         "save": _save,
         "import": _import,
+        "build": _build,
         "list": _list,
         "inspect": _inspect,
         "tag": _tag,
@@ -121,6 +122,13 @@ def _made(options: argparse.Namespace, image: ImageInfo, asked: str | None = Non
         digest = "" if "@" in str(name) or name == image.digest else f"@{image.digest}"
         print(printable(f"{name}{digest}"), flush=True)
     return 0
+
+
+def _build(options: argparse.Namespace, images: Images) -> int:
+    # What only this verb needs.
+    from agentkernel.cli.builds import build
+
+    return build(options, images)
 
 
 def _list(options: argparse.Namespace, images: Images) -> int:

@@ -45,8 +45,8 @@ def _add_run(commands: Any) -> None:
         "the sandbox. The project that it is called in, a git repository or the directory of an "
         "agentkernel.toml, is at /workspace, copy-on-write: what is changed there is gone with the "
         "sandbox (--workspace, --keep). It reaches package registries and nothing else (--network, "
-        "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only; "
-        "where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
+        "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only. "
+        "Where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
         "What the project's agentkernel.toml and your config.toml say holds where no option says "
         "otherwise.",
     )

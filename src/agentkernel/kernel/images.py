@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from builtins import list as List
-from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +30,7 @@ from agentkernel.images.oci.store import ImageStore, StoredImage
 from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel import image_care as care
 from agentkernel.kernel.image_fetching import Fetchings, Sentences
+from agentkernel.kernel.image_holds import ImageHolds
 from agentkernel.kernel.image_views import (
     ImageDetail,
     ImageInfo,
@@ -59,8 +59,7 @@ class Images:
         self._rows = rows
         self._worker = worker
         self._fetchings = Fetchings()
-        # Manifests that a sandbox is being made from, whose row is not written yet.
-        self._held: Counter[str] = Counter()
+        self._holds = ImageHolds()
         # Held while it is decided which content is used, and while what is not used goes.
         self._deciding = asyncio.Lock()
 
@@ -78,9 +77,8 @@ class Images:
         progress: Callable[[str], None] | None = None,
     ) -> str:
         """What a sandbox is made from: a name becomes that name with the digest it means now, once
-        all of the image is here. `host` and directories stay as they are. Nothing of it goes until
-        `release` is called with the same words. Raises NotFoundError, RegistryError,
-        ImageInvalidError, InvalidInputError."""
+        all of the image is here. `host` and directories stay as they are. It is held, see
+        `image_holds`. Raises NotFoundError, RegistryError, ImageInvalidError, InvalidInputError."""
         if image_kind(reference) != "oci":
             return reference
         wanted = _meant(reference)
@@ -88,7 +86,7 @@ class Images:
             async with self._deciding:
                 digest = await in_thread(self.store.find_digest, reference)
                 if digest is not None:
-                    self._held[digest] += 1
+                    self._holds.hold(digest)
             if digest is not None:
                 return await self._unpacked_for(wanted, digest, progress)
         if wanted is None or pull == "never":
@@ -100,25 +98,20 @@ class Images:
         async with self._deciding:
             if not await in_thread(self.store.has_blob, digest):
                 raise ConflictError(f"{wanted.familiar} was removed meanwhile", hint="try again")
-            self._held[digest] += 1
+            self._holds.hold(digest)
         return str(wanted.pinned(digest))
 
     def release(self, image: str) -> None:
-        """The sandbox that `ready` was asked for has its row, or there will be none."""
-        digest = image.rpartition("@")[2]
-        if image_kind(image) == "oci" and self._held[digest] > 0:
-            self._held[digest] -= 1
+        """What `ready` gave is not needed, or has a row by now."""
+        if image_kind(image) == "oci":
+            self._holds.release(image.rpartition("@")[2])
 
     async def _unpacked_for(
         self, wanted: Reference | None, digest: str, progress: Callable[[str], None] | None
     ) -> str:
         """Preconditions: it is held."""
-        try:
-            image = await in_thread(self.store.image, digest)
-            await in_thread(ensure_layers, self.store, image, self._worker, progress)
-        except BaseException:
-            self._held[digest] -= 1
-            raise
+        image = await in_thread(self.store.image, digest)
+        await in_thread(ensure_layers, self.store, image, self._worker, progress)
         if wanted is None or not (wanted.digest or wanted.name in image.names):
             # It was found by its id.
             wanted = parse_reference((*image.names, f"{LOCAL}/unnamed")[0])
@@ -172,23 +165,36 @@ class Images:
         chosen = None if name is None else _new_name(name)
         machine = _platform(platform) or this_platform()
         self.trail.found(None, None)
-        with host_errors("loading an archive"):
-            async with self._adding(), block_in_threads(self.store.staging()) as directory:
-                found = await self._read(archive, Staging(directory), machine)
-                if chosen is not None and len(found) > 1:
-                    raise InvalidInputError(
-                        f"the archive has {len(found)} images, and one name is given",
-                        hint="leave the name out: each has the names that the archive says",
-                    )
-                for image in found:
-                    await in_thread(adopt_image, self.store, image)
-                await self._unpack([image.digest for image in found], progress)
-                for image in found:
-                    for given in _names(image, chosen):
-                        self.store.tag(given, image.digest, source=image.source)
-                faults.point("image.named")
+        found: List[ArchiveImage] = []
+        try:
+            with host_errors("loading an archive"):
+                async with self._adding(), block_in_threads(self.store.staging()) as directory:
+                    found = await self._read(archive, Staging(directory), machine)
+                    if chosen is not None and len(found) > 1:
+                        raise InvalidInputError(
+                            f"the archive has {len(found)} images, and one name is given",
+                            hint="leave the name out: each has the names that the archive says",
+                        )
+                    for image in found:
+                        await in_thread(adopt_image, self.store, image)
+                    await self._unpack([image.digest for image in found], progress)
+                    for image in found:
+                        for given in _names(image, chosen):
+                            self.store.tag(given, image.digest, source=image.source)
+                    faults.point("image.named")
+        except BaseException:
+            await asyncio.shield(self._take_back(found))
+            raise
         await self._tell("image.loaded", digests=[image.digest for image in found])
         return [await self._info(image.digest) for image in found]
+
+    async def _take_back(self, images: Sequence[ArchiveImage]) -> None:
+        """What came of images that got no name; what somebody else needs by now stays."""
+        blobs = {digest for image in images for digest in (image.digest, *image.layers)}
+        blobs |= {image.manifest.config.digest for image in images} | {i.source for i in images}
+        if blobs:
+            async with self._deciding:
+                await self._without(blobs, [])
 
     async def _read(
         self, archive: AsyncIterable[bytes], files: Staging, machine: Platform
@@ -386,8 +392,7 @@ class Images:
 
     async def _digests_in_use(self) -> set[str]:
         rows = await self._rows.all_sandboxes()
-        held = {digest for digest, count in self._held.items() if count}
-        return held | {digest for row in rows if (digest := _digest_of(row))}
+        return self._holds.digests() | {digest for row in rows if (digest := _digest_of(row))}
 
     async def _users(self, owner: str | None) -> Mapping[str, List[str]]:
         """The sandboxes of each image, by their names for their owner and by ids for others."""

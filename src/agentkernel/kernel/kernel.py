@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from builtins import list as List
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +28,7 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
@@ -41,7 +42,9 @@ from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
-from agentkernel.kernel.image_use import Ready, StoredImages, with_image
+from agentkernel.kernel.image_holds import holding_images
+from agentkernel.kernel.image_use import with_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -102,7 +105,7 @@ class Kernel(Changes, Looks):
         self.workspaces: Workspaces
         self.volumes: Volumes
         self.system: System
-        self.images: Ready = StoredImages(self.state_dir)
+        self.images: Images
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -129,6 +132,7 @@ class Kernel(Changes, Looks):
         self.network = NetworkControl(
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
+        self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
@@ -165,6 +169,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.images.close()
         await self.networks.close()
         await self.workspaces.close()
         await self.ports.close_all()
@@ -181,6 +186,7 @@ class Kernel(Changes, Looks):
     # -- life -----------------------------------------------------------------------------------
 
     @audited("sandbox.create")
+    @holding_images
     async def create(
         self,
         spec: SandboxSpec,
@@ -197,12 +203,14 @@ class Kernel(Changes, Looks):
         owned: bool = False,
         id: str | None = None,
         secrets_of: str | None = None,
+        building: bool = False,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
         `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
-        `secrets_of`: whose secrets it may use; its owner's, unless given.
+        `secrets_of`: whose secrets it may use; its owner's, unless given. `building`: its changes
+        are to become a layer.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
@@ -218,6 +226,7 @@ class Kernel(Changes, Looks):
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
         self._admission.check(len(self._live))
         blueprint = await with_branch(expand(spec, owned=owned))
+        blueprint = msgspec.structs.replace(blueprint, building=building)
         blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
@@ -423,8 +432,16 @@ class Kernel(Changes, Looks):
         return usage, len(lost)
 
     @audited("sandbox.remove")
-    async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
-        """Ends it and removes every trace but its events."""
+    async def remove(
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        reason: str = "asked",
+        taking: Callable[[Sandbox], Awaitable[None]] | None = None,
+    ) -> None:
+        """Ends it and removes every trace but its events. `taking` gets hold of its files between
+        the two."""
         record, live = await self._find(id, owner)
         backend = self.backends[record.backend]
         async with live.changing, _held_unless_done(live):
@@ -434,6 +451,10 @@ class Kernel(Changes, Looks):
             await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
+            if taking is not None and sandbox is not None:
+                await sandbox.usage()  # what only a running one can say
+                await sandbox.stop()
+                await taking(sandbox)
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)

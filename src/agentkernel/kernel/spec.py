@@ -70,9 +70,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
     it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
     `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-    it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro], volumes
-    of the sandbox's owner; one that is not there yet is made.
-    `image`: `host`, a directory,
+    it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
+    volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
     or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
     `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
     of the image's, for the command of a `run`.

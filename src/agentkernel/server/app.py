@@ -158,6 +158,7 @@ def all_routes() -> list[BaseRoute]:
     """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
         routes_batch,
+        routes_builds,
         routes_docs,
         routes_events,
         routes_exec,
@@ -204,6 +205,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_events.ROUTES,
         *routes_network.ROUTES,
         *routes_images.ROUTES,
+        *routes_builds.ROUTES,
         *routes_machine.ROUTES,
         *routes_system.ROUTES,
         *routes_secrets.ROUTES,

@@ -232,6 +232,10 @@ class LocalBackend(Backend):
             project_path(blueprint, directory),
         )
 
+    def changed_files(self, blueprint: Blueprint) -> str:
+        parent = self._runs if blueprint.owned else self._kept
+        return str(SandboxDirectory(parent / blueprint.id).root_upper)
+
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
         with host_errors("discarding changes"):

@@ -151,13 +151,24 @@ class LaunchPlan:
         )
 
 
-def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: SandboxGroups) -> None:
-    """Everything from "/" to the last hidden file, in the order in which it must be mounted."""
+def add_root(
+    plan: LaunchPlan,
+    root: RootFilesystem,
+    limits: Limits,
+    groups: SandboxGroups,
+    *,
+    building: bool = False,
+) -> None:
+    """Everything from "/" to the last hidden file, in the order in which it must be mounted.
+    `building`: what is written to /tmp and /run is kept with the rest."""
     inodes = limits.tmpfs_inodes
     add_stacks(plan, root)
     plan.op("dev", "/dev", size=limits.shm_bytes, inodes=inodes)
-    plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
-    plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
+    if building:
+        plan.op("dir", "/run")
+    else:
+        plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
+        plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
     add_files(plan, root)
     add_groups(plan, groups)
     plan.op("proc", "/proc")

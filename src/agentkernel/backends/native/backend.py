@@ -15,6 +15,12 @@ class NativeBackend(LocalBackend):
     features = Features(network="gateway", limits=("memory", "cpus", "pids", "disk", "nofile"))
 
     def prepare(self, launch: Launch, blueprint: Blueprint) -> None:
-        add_root(launch.plan, launch.root, blueprint.limits, launch.groups)
+        add_root(
+            launch.plan,
+            launch.root,
+            blueprint.limits,
+            launch.groups,
+            building=blueprint.building,
+        )
         add_workspace(launch.plan, launch.project, launch.account)
         add_volumes(launch.plan, blueprint, launch.account, self._state_dir)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any, Literal
 
 from agentkernel.client import wire
+from agentkernel.client._async.builds import Told, build_image
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
     PIECE_SECONDS,
@@ -112,6 +113,30 @@ class AsyncImages:
             "labels": dict(labels or {}) or None,
         }
         return await self._made("/v1/images/import", wanted, progress)
+
+    async def build(
+        self,
+        context: LocalPath | None,
+        *,
+        dockerfile: LocalPath | None = None,
+        text: str | None = None,
+        tags: Sequence[str] = (),
+        target: str = "",
+        build_args: Mapping[str, str] | None = None,
+        no_cache: bool = False,
+        network: Mapping[str, Any] | None = None,
+        progress: Told | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """An image of a Dockerfile: that of the directory `context`, the file `dockerfile`, or
+        `text`. Each step runs in a sandbox of its own; `network` is what it may reach, as a
+        sandbox's. `progress` is called with the name and the body of each event (`step`, `output`,
+        …). Returns `digest`, `id`, `names`, and how many of its `layers` were `cached`. Raises
+        ImageBuildError."""
+        return await build_image(
+            self._transport, context, dockerfile=dockerfile, text=text, tags=tags, target=target,
+            build_args=build_args, no_cache=no_cache, network=network, progress=progress, **more,
+        )  # fmt: skip
 
     async def list(self) -> List[ImageInfo]:
         """By name."""

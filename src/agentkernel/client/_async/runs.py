@@ -124,8 +124,9 @@ async def finish(
 
         body["stdin_b64"] = b2a_base64(stdin, newline=False).decode()
     limit = options.get("timeout_seconds")
-    unbounded = limit is None or may_be_fetched(spec)
-    seconds = None if unbounded else limit + GRACE_SECONDS
+    if may_be_fetched(spec):
+        limit = None  # the command's own time is the daemon's to keep
+    seconds = None if limit is None else limit + GRACE_SECONDS
     return CommandResult.of(await transport.call("POST", path, json=body, seconds=seconds))
 
 

@@ -11,6 +11,7 @@ from contextlib import closing
 from typing import Any, Literal
 
 from agentkernel.client import wire
+from agentkernel.client._sync.builds import Told, build_image
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
     PIECE_SECONDS,
@@ -77,7 +78,9 @@ class Images:
         query = {"image": list(images), "format": format}
         return self._transport.pieces(_ARCHIVE, query=query, patience=PIECE_SECONDS)
 
-    def save(self, path: LocalPath, *images: str, format: Literal["oci", "docker"] = "oci") -> int:
+    def save(
+        self, path: LocalPath, *images: str, format: Literal["oci", "docker"] = "oci"
+    ) -> int:
         """The same as a file, which is there when it is whole; its size."""
         with closing(self.save_stream(*images, format=format)) as pieces:
             with NewFile(path) as file:
@@ -111,6 +114,30 @@ class Images:
             "labels": dict(labels or {}) or None,
         }
         return self._made("/v1/images/import", wanted, progress)
+
+    def build(
+        self,
+        context: LocalPath | None,
+        *,
+        dockerfile: LocalPath | None = None,
+        text: str | None = None,
+        tags: Sequence[str] = (),
+        target: str = "",
+        build_args: Mapping[str, str] | None = None,
+        no_cache: bool = False,
+        network: Mapping[str, Any] | None = None,
+        progress: Told | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """An image of a Dockerfile: that of the directory `context`, the file `dockerfile`, or
+        `text`. Each step runs in a sandbox of its own; `network` is what it may reach, as a
+        sandbox's. `progress` is called with the name and the body of each event (`step`, `output`,
+        …). Returns `digest`, `id`, `names`, and how many of its `layers` were `cached`. Raises
+        ImageBuildError."""
+        return build_image(
+            self._transport, context, dockerfile=dockerfile, text=text, tags=tags, target=target,
+            build_args=build_args, no_cache=no_cache, network=network, progress=progress, **more,
+        )  # fmt: skip
 
     def list(self) -> List[ImageInfo]:
         """By name."""
@@ -148,7 +175,9 @@ class Images:
         )
         return gone
 
-    def _made(self, path: str, wanted: dict[str, Any], progress: Progress | None) -> ImageInfo:
+    def _made(
+        self, path: str, wanted: dict[str, Any], progress: Progress | None
+    ) -> ImageInfo:
         """By a stream also for those who want no progress: it may take long, and says so."""
         given = {key: value for key, value in wanted.items() if value is not None}
         with closing(self._transport.events(path, method="POST", json=given)) as events:

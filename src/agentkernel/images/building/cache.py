@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,6 +27,15 @@ VERSION = 1
 class _Kept(msgspec.Struct, frozen=True):
     blob: Descriptor
     diff_id: Digest
+    created: str
+
+
+@dataclass(frozen=True)
+class Cached:
+    """`created`: when the layer was made, so that the same steps give the same image."""
+
+    layer: Layer
+    created: str
 
 
 class BuildCache:
@@ -41,7 +51,12 @@ class BuildCache:
         told = repr((VERSION, list(below), parts)).encode("utf-8", "surrogateescape")
         return sha256(told).hexdigest()
 
-    def find(self, key: str) -> Layer | None:
+    @staticmethod
+    def hashed(parts: Sequence[object]) -> str:
+        """A short name for many parts."""
+        return sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def find(self, key: str) -> Cached | None:
         path = self._path(key)
         try:
             kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
@@ -51,12 +66,12 @@ class BuildCache:
             return None
         with contextlib.suppress(FileNotFoundError):
             os.utime(path)
-        return Layer(kept.blob, kept.diff_id)
+        return Cached(Layer(kept.blob, kept.diff_id), kept.created)
 
-    def keep(self, key: str, layer: Layer) -> None:
+    def keep(self, key: str, layer: Layer, created: str) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.directory / f".new-{os.urandom(6).hex()}"
-        new.write_bytes(msgspec.json.encode(_Kept(layer.blob, layer.diff_id)))
+        new.write_bytes(msgspec.json.encode(_Kept(layer.blob, layer.diff_id, created)))
         new.rename(self._path(key))
 
     def _path(self, key: str) -> Path:

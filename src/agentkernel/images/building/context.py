@@ -100,6 +100,12 @@ class Context:
             return None
         return b"".join(self.pieces(node.entry))
 
+    def take(self, path: str, most: int) -> bytes | None:
+        """The same; from now on it is no part of the context."""
+        content = self.read(path, most)
+        self.tree.remove(path)
+        return content
+
     def open(self, entry: Entry) -> BinaryIO:
         """A file of it, to be read as one."""
         return _Part(self._file, entry)  # type: ignore[return-value]

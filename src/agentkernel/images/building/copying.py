@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from agentkernel.errors import InvalidInputError
 from agentkernel.images.building.config import joined
 from agentkernel.images.building.tree import Entry, Node, Tree
-from agentkernel.images.dockerfile.ignore import to_expression
+from agentkernel.trees.ignoring import to_expression
 
 _MAGIC = re.compile(r"[*?\[\\]")
 _MAX_ITEMS = 2_000_000
@@ -147,6 +147,14 @@ class Copying:
             self.keys.append(
                 (path, entry.kind, entry.mode, entry.uid, entry.gid, entry.link, known)
             )
+
+    def keep_directory(self, path: str) -> None:
+        """A directory that is to be there, if nothing is."""
+        where, node = self.image.resolve(path)
+        if node is None:
+            ids, self.ids = self.ids, None
+            self._directory(where)
+            self.ids = ids
 
     def _directory(self, path: str) -> None:
         """There is a directory at `path`, with the image's own rights or, where it is new, ours."""

@@ -18,7 +18,8 @@ from agentkernel import faults
 from agentkernel.errors import HostError, ImageInvalidError
 from agentkernel.images import cache
 from agentkernel.images.cache import Progress
-from agentkernel.images.oci.model import decode_config, decode_manifest
+from agentkernel.images.oci.model import Descriptor, decode_config, decode_manifest
+from agentkernel.images.oci.progress import PullProgress, Report, State
 from agentkernel.images.oci.store import ImageStore, StoredImage
 from agentkernel.images.oci.work import LayerWorker
 
@@ -27,10 +28,16 @@ _AT_ONCE = 2
 
 
 def ensure_layers(
-    store: ImageStore, image: StoredImage, worker: LayerWorker, progress: Progress | None = None
+    store: ImageStore,
+    image: StoredImage,
+    worker: LayerWorker,
+    progress: Progress | None = None,
+    *,
+    report: Report | None = None,
 ) -> list[str]:
-    """Host paths, topmost first. Blocks while layers are unpacked. Raises ImageInvalidError for
-    layers that are missing, damaged or hostile, and what LayerWorker raises."""
+    """Host paths, topmost first. Blocks while layers are unpacked. `progress` is told in sentences,
+    `report` of each layer. Raises ImageInvalidError for layers that are missing, damaged or
+    hostile, and what LayerWorker raises."""
     names = [worker.layer_name(diff_id) for diff_id in image.config.rootfs.diff_ids]
     found = [cache.find(store.directory, name) for name in names]
     missing = [number for number, path in enumerate(found) if path is None]
@@ -39,9 +46,11 @@ def ensure_layers(
             count = f"{len(missing)} layer{'s' if len(missing) > 1 else ''}"
             progress(f"unpacking {count} of {_shown(image)}")
         with ThreadPoolExecutor(_AT_ONCE, "layers") as pool:
-            made = pool.map(lambda number: _layer(store, image, worker, number), missing)
+            made = pool.map(lambda number: _layer(store, image, worker, number, report), missing)
             for number, path in zip(missing, made, strict=True):
                 found[number] = path
+    for number in set(range(len(found))) - set(missing):
+        _tell(report, image.manifest.layers[number], "ready")
     return [path for path in reversed(found) if path is not None]
 
 
@@ -58,13 +67,23 @@ def stored_layers(store: ImageStore, worker: LayerWorker, digests: set[str]) -> 
     return {os.path.join(directory, worker.layer_name(diff_id)) for diff_id in diff_ids}
 
 
-def _layer(store: ImageStore, image: StoredImage, worker: LayerWorker, number: int) -> str:
-    diff_id = image.config.rootfs.diff_ids[number]
-    blob = store.blob_path(image.manifest.layers[number].digest)
+def _layer(
+    store: ImageStore,
+    image: StoredImage,
+    worker: LayerWorker,
+    number: int,
+    report: Report | None,
+) -> str:
+    layer, diff_id = image.manifest.layers[number], image.config.rootfs.diff_ids[number]
+    blob = store.blob_path(layer.digest)
+
+    def count(done: int) -> None:
+        _tell(report, layer, "unpacking", done)
 
     def build(target: str) -> None:
         faults.point("layer.begun")
-        worker.unpack(str(blob), diff_id, target)
+        count(0)
+        worker.unpack(str(blob), diff_id, target, progress=count)
         faults.point("layer.unpacked")
 
     with _alone(str(blob), image):
@@ -76,7 +95,13 @@ def _layer(store: ImageStore, image: StoredImage, worker: LayerWorker, number: i
             remove=worker.remove,
         )
     faults.point("layer.done")
+    _tell(report, layer, "ready")
     return path
+
+
+def _tell(report: Report | None, layer: Descriptor, state: State, done: int | None = None) -> None:
+    if report is not None:
+        report(PullProgress(layer.digest, state, layer.size if done is None else done, layer.size))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What of a sandbox's files is no part of a layer: those that we put there ourselves.
 
 A RUN finds in its sandbox what its network needs: a resolver, the machine's registries in the words
-of package clients, an authority that is trusted. Here they are taken out of the sandbox's upper once
+of package clients, an authority that is trusted. Here they are taken out of its upper once
 it has ended, by name: the guest has shaped these files, so nothing is reached through a link.
 """
 

@@ -1,4 +1,4 @@
-"""A stage as far as it has come: layers, config, history. Cheap to copy, as stages build on stages."""
+"""A stage as far as it has come: layers, config, history. Stages build on stages."""
 
 from __future__ import annotations
 

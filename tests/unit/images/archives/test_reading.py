@@ -185,11 +185,11 @@ LIES = {
 def test_lies_are_refused(tmp_path: Path, what: str) -> None:
     archive, words = LIES[what]
     if what == "a device":
-        archive = bytearray(tar({"null": b""}))
-        archive[156:157] = b"3"
-        total = sum(archive[:148]) + sum(archive[156:512]) + 8 * 32
-        archive[148:156] = b"%06o\0 " % total
-        archive = bytes(archive)
+        block = bytearray(tar({"null": b""}))
+        block[156:157] = b"3"
+        total = sum(block[:148]) + sum(block[156:512]) + 8 * 32
+        block[148:156] = b"%06o\0 " % total
+        archive = bytes(block)
     store = ImageStore(tmp_path)
     with pytest.raises(ImageInvalidError, match=words):
         load(store, archive)

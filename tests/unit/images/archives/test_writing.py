@@ -43,7 +43,8 @@ def test_docker_finds_its_own_document(tmp_path: Path) -> None:
     store = ImageStore(tmp_path)
     image = Image()
     load(store, oci_archive(image))
-    for format, there in (("oci", True), ("docker", False)):
+    formats: dict[Format, bool] = {"oci": True, "docker": False}
+    for format, there in formats.items():
         with tarfile.open(fileobj=io.BytesIO(saved(store, NAME, format=format))) as archive:
             names = archive.getnames()
             assert ("oci-layout" in names, "index.json" in names) == (there, there)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.images.dockerfile.ignore import Ignore, to_expression
+from agentkernel.trees.ignoring import Ignore, to_expression
 
 _CASES = [
     ("*.md", "a.md", True),
