@@ -40,6 +40,7 @@ from agentkernel.errors import (
 from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
 from agentkernel.kernel.image_holds import holding_images
@@ -106,6 +107,7 @@ class Kernel(Changes, Looks):
         self.volumes: Volumes
         self.system: System
         self.images: Images
+        self.builds: Builds
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -133,6 +135,7 @@ class Kernel(Changes, Looks):
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
         self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
+        self.builds = Builds(self, self.trail, LocalLayerWorker())
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)

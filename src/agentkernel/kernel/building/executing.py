@@ -81,7 +81,6 @@ class Execution:
         self._platform = this_platform()
         self._arguments = Arguments(request.build_args, self._platform, build.escape)
         self._done: dict[int, State] = {}
-        self._held: list[str] = []
         self._trees: dict[int, tuple[int, ImageTree]] = {}
         self._number = 0
         self._steps = 0
@@ -96,12 +95,8 @@ class Execution:
         wanted = needed_stages(self._build, target)
         self._steps = sum(1 + len(self._build.stages[number].steps) for number in wanted)
         await self._report(BuildStarted(steps=self._steps, notes=self.notes))
-        try:
-            for number in wanted:
-                self._done[number] = await self._stage(number, self._build.stages[number])
-        finally:
-            for image in self._held:
-                self._kernel.images.release(image)
+        for number in wanted:
+            self._done[number] = await self._stage(number, self._build.stages[number])
         state = self._done[target]
         await self._make_workdir(state)
         self._add_labels(state)
@@ -181,10 +176,8 @@ class Execution:
         return None
 
     async def _image(self, name: str) -> StoredImage:
-        """An image of elsewhere, here and unpacked, until the build ends."""
-        texts: list[str] = []
-        pinned = await self._kernel.images.ready(name, progress=texts.append)
-        self._held.append(pinned)
+        """An image of elsewhere, here and unpacked, which stays as long as the build goes on."""
+        pinned = await self._kernel.images.ready(name)
         return await in_thread(self._store.image, pinned.rpartition("@")[2])
 
     # -- steps -----------------------------------------------------------------------------------
