@@ -18,6 +18,7 @@
 #include "launch.h"
 #include "launch_ids.h"
 #include "launch_sys.h"
+#include "layer_filter.h"
 #include "layer_names.h"
 #include "msgpack.h"
 #include "sys.h"
@@ -32,8 +33,9 @@ enum { TAR_FD = 0, STATUS_FD = 1, ERROR_FD = 2 };
 
 /* CHOWN, DAC_OVERRIDE, FOWNER, FSETID */
 #define CAPS_TO_WRITE (SYS_CAP_BIT(0) | SYS_CAP_BIT(1) | SYS_CAP_BIT(3) | SYS_CAP_BIT(4))
-/* DAC_READ_SEARCH */
-#define CAPS_TO_READ SYS_CAP_BIT(2)
+/* DAC_OVERRIDE, of a root that is read-only. Not DAC_READ_SEARCH, which opens files by their handles,
+ * wherever they are. */
+#define CAPS_TO_READ SYS_CAP_BIT(1)
 
 void box_refuse(const char *why, const char *name) {
     char clean[360], detail[440];
@@ -149,4 +151,5 @@ void box_enter(char **argv, bool writable, struct box *box) {
     umask(0);
     box->root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (box->root < 0) launch_fail("layer", "open");
+    if (!layer_filter_install()) launch_fail("filter", "");
 }
