@@ -394,6 +394,14 @@ class Images:
         await self._tell("image.pruned", untagged=pruned.untagged, freed_bytes=pruned.freed_bytes)
         return pruned
 
+    async def unused(self) -> care.Unused:
+        """What `prune` would remove."""
+        async with self._deciding:
+            in_use = await self._digests_in_use()
+            return await in_thread(
+                care.find_unused, self.store, self._worker, self._state_dir, in_use
+            )
+
     # -- inside ----------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
