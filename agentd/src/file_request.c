@@ -56,6 +56,8 @@ static const char *parse(const struct mp_value *map, struct file_request *r, cha
         return "recursive";
     if (mp_get_bool(map, "replace", &r->replace) == MP_WRONG)
         return "replace";
+    if (mp_get_bool(map, "owners", &r->owners) == MP_WRONG)
+        return "owners";
     if (mp_get_uint(map, "offset", INT64_MAX, &r->offset) == MP_WRONG)
         return "offset";
     if (mp_get_uint(map, "length", INT64_MAX, &r->length) == MP_WRONG)

@@ -22,7 +22,7 @@ struct item {
     char *path;
     char *target;
     const struct mp_value *type;
-    uint64_t size, mode, mtime_ms;
+    uint64_t size, mode, mtime_ms, uid, gid;
     bool has_mode, has_mtime;
 };
 
@@ -69,6 +69,10 @@ static void parse(const struct mp_value *map, struct item *item) {
         bad("mode", item->path);
     if (mp_get_uint(map, "mtime_ms", INT64_MAX, &item->mtime_ms) == MP_WRONG)
         bad("mtime_ms", item->path);
+    if (mp_get_uint(map, "uid", UINT32_MAX - 1, &item->uid) == MP_WRONG)
+        bad("uid", item->path);
+    if (mp_get_uint(map, "gid", UINT32_MAX - 1, &item->gid) == MP_WRONG)
+        bad("gid", item->path);
     if (mp_get_text(map, "target", &item->target) == MP_WRONG)
         bad("target", item->path);
 }
@@ -100,6 +104,13 @@ static void set_time(int fd, const struct item *item) {
         (void)futimens(fd, times);
 }
 
+/* Owner and mode as the entry has them. An id that does not exist in here stays ours. */
+static void set_owner(int fd, const struct item *item) {
+    (void)!fchown(fd, (uid_t)item->uid, (gid_t)item->gid);
+    if (item->has_mode)
+        (void)fchmod(fd, (mode_t)item->mode);
+}
+
 static void make_file(const struct file_request *r, const struct item *item) {
     static uint8_t piece[PIECE];
     const char *name;
@@ -125,30 +136,37 @@ static void make_file(const struct file_request *r, const struct item *item) {
     }
     bytes += item->size;
     atomic_resemble(fd, NULL, item->has_mode, (mode_t)item->mode);
+    if (r->owners)
+        set_owner(fd, item);
     set_time(fd, item);
     if (atomic_commit(name) < 0)
         worker_fail(errno, item->path);
 }
 
-static void make_directory(const struct item *item) {
+static void make_directory(const struct file_request *r, const struct item *item) {
     const char *name;
     int dir = parent_of(item, &name);
     mode_t mask = umask(0), mode = item->has_mode ? (mode_t)item->mode & 0777 : 0777 & ~mask;
     struct stat st;
-    int result;
+    int result, fd;
 
     /* The owner may always go in and add: the entries below come later. */
     result = mkdirat(dir, name, mode | 0700);
     umask(mask);
-    if (result == 0)
-        return;
-    if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (result < 0 && (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
         worker_fail(errno, item->path);
-    if (!S_ISDIR(st.st_mode))
+    if (result < 0 && !S_ISDIR(st.st_mode))
         worker_fail(S_ISLNK(st.st_mode) ? ELOOP : ENOTDIR, item->path);
+    if (!r->owners)
+        return;
+    fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        worker_fail(errno, item->path);
+    set_owner(fd, item);
+    close(fd);
 }
 
-static void make_link(const struct item *item) {
+static void make_link(const struct file_request *r, const struct item *item) {
     const char *name;
     int dir = parent_of(item, &name);
 
@@ -156,6 +174,8 @@ static void make_link(const struct item *item) {
         bad("target", item->path);
     if (atomic_link(dir, name, item->target) < 0)
         worker_fail(errno, item->path);
+    if (r->owners)
+        (void)!fchownat(dir, name, (uid_t)item->uid, (gid_t)item->gid, AT_SYMLINK_NOFOLLOW);
 }
 
 static void make(const struct file_request *r, const struct item *item) {
@@ -164,9 +184,9 @@ static void make(const struct file_request *r, const struct item *item) {
     if (mp_equals(item->type, "file"))
         make_file(r, item);
     else if (mp_equals(item->type, "dir"))
-        make_directory(item);
+        make_directory(r, item);
     else if (mp_equals(item->type, "link"))
-        make_link(item);
+        make_link(r, item);
     else
         bad("type", item->path);
     files++;

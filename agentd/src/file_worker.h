@@ -37,7 +37,7 @@ struct file_request {
     char *path; /* absolute */
     char *to;   /* absolute */
     char *after;
-    bool follow, append, parents, recursive, replace;
+    bool follow, append, parents, recursive, replace, owners;
     bool has_mode;
     uint64_t mode;
     uint64_t offset, length;

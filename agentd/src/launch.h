@@ -19,6 +19,9 @@ int launch_main(int argc, char **argv);
 /* agentd remove PLAN_FD STATUS_FD: see launch_remove.c. */
 int remove_main(int argc, char **argv);
 
+/* agentd measure PLAN_FD STATUS_FD RESULT_FD: see launch_measure.c. */
+int measure_main(int argc, char **argv);
+
 /* Says what failed, then ends the process. Every stage has one name, which the host side turns into
  * a cause and a remedy, so a stage is never reported for two different things. */
 void launch_fail(const char *stage, const char *detail) __attribute__((noreturn));

@@ -4,6 +4,10 @@
  * (autoclear): that is our descriptor at first, and the mount afterwards, which lives as long as the
  * sandbox's mount namespace. The lock on the file belongs to the open file that the loop device
  * holds, so it is free exactly when the device is: whoever has the lock is alone with the file.
+ *
+ * Two devices on one file would be two file systems that know nothing of each other. So a file that
+ * several sandboxes share has one device, whose file system the kernel mounts as often as it is asked
+ * to: who does not get the lock looks for the device.
  */
 #define _GNU_SOURCE
 #include "launch_image.h"
@@ -11,11 +15,13 @@
 #include "launch.h"
 #include "launch_sys.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,14 +32,44 @@
 /* Between asking for a free loop device and taking it, somebody else may be quicker. */
 #define ATTEMPTS 64
 
-static int open_alone(const char *path) {
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) launch_fail("image", path);
-    for (int waited = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; waited += PAUSE_MS) {
+/* The device that has the file IMAGE, held open, so that it can't let go of it any more; -1: none has. */
+static int find_loop(int image, char *path, size_t size) {
+    struct stat st;
+    DIR *devices = opendir("/dev");
+    if (!devices || fstat(image, &st) < 0) launch_fail("loop", "/dev");
+    int found = -1;
+    for (struct dirent *entry; found < 0 && (entry = readdir(devices));) {
+        struct loop_information info;
+        unsigned number;
+        char rest;
+        if (sscanf(entry->d_name, "loop%u%c", &number, &rest) != 1) continue;
+        snprintf(path, size, "/dev/loop%u", number);
+        int loop = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (loop < 0) continue;
+        if (ioctl(loop, LOOP_GET_STATUS64, &info) == 0 && info.device == st.st_dev &&
+            info.inode == st.st_ino)
+            found = loop;
+        else
+            close(loop);
+    }
+    closedir(devices);
+    return found;
+}
+
+static int attach_loop(int image, char *path, size_t size);
+
+/* A device that has the file PATH: a new one, or with SHARED the one that has it already. */
+static int open_loop(const char *path, bool shared, char *device, size_t size) {
+    int image = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW), loop = -1;
+    if (image < 0) launch_fail("image", path);
+    for (int waited = 0; flock(image, LOCK_EX | LOCK_NB) < 0; waited += PAUSE_MS) {
         if (errno != EWOULDBLOCK || waited >= BUSY_MS) launch_fail("image-lock", path);
+        if (shared && (loop = find_loop(image, device, size)) >= 0) break;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
-    return fd;
+    if (loop < 0) loop = attach_loop(image, device, size);
+    close(image);
+    return loop;
 }
 
 static int attach_loop(int image, char *path, size_t size) {
@@ -64,11 +100,9 @@ static void set_option(int context, unsigned kind, const char *key, const char *
     if (syscall(SYS_fsconfig, context, kind, key, value, 0) < 0) launch_fail("image-mount", key);
 }
 
-int image_mount(const char *path) {
+int image_mount(const char *path, bool shared) {
     char device[32];
-    int image = open_alone(path);
-    int loop = attach_loop(image, device, sizeof device);
-    close(image);
+    int loop = open_loop(path, shared, device, sizeof device);
     int context = (int)syscall(SYS_fsopen, "ext4", FSOPEN_CLOEXEC);
     if (context < 0) launch_fail("image-mount", "ext4");
     set_option(context, FSCONFIG_SET_STRING, "source", device);

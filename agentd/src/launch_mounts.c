@@ -53,6 +53,62 @@ static int set_attributes(int tree, uint64_t set, int userns, bool recursive) {
 
 /* ---- first half ---------------------------------------------------------------------------- */
 
+#define VOLUME_DIR "data"
+#define NEW_DIR ".new"
+
+/* A volume's own directory, made by the first sandbox that has the volume and from then on there with
+ * its owner, or not at all. Its parent is ours: no guest has ever seen it. */
+static void make_volume(int at, const struct plan_source *source) {
+    struct stat st;
+    if (fstatat(at, VOLUME_DIR, &st, AT_SYMLINK_NOFOLLOW) == 0) return;
+    if (mkdirat(at, NEW_DIR, 0755) < 0 && errno != EEXIST) launch_fail("volume", source->path);
+    /* Whoever else makes it this moment may have been quicker. */
+    if ((fchmodat(at, NEW_DIR, 0755, 0) < 0 ||
+         (source->owner > 0 && fchownat(at, NEW_DIR, (uid_t)source->owner, (gid_t)source->owner,
+                                        AT_SYMLINK_NOFOLLOW) < 0) ||
+         syscall(SYS_renameat2, at, NEW_DIR, at, VOLUME_DIR, RENAME_NOREPLACE) < 0) &&
+        errno != ENOENT && errno != EEXIST)
+        launch_fail("volume", source->path);
+}
+
+/* The directory of a volume as a mount that is nowhere yet. */
+static int volume_mount(const struct plan_source *source, bool recursive) {
+    int at = open(source->path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (at < 0) launch_fail("volume", source->path);
+    make_volume(at, source);
+    int tree = clone_tree(at, VOLUME_DIR, recursive);
+    close(at);
+    return tree;
+}
+
+static void set_source_attributes(int tree, const struct plan_source *source, int idmap,
+                                  bool recursive) {
+    uint64_t set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    if (!source->writable) set |= MOUNT_ATTR_RDONLY;
+    if (set_attributes(tree, set, idmap, recursive) < 0)
+        launch_fail(idmap >= 0 ? "idmap" : "source-attributes", source->path);
+}
+
+/* An image's mount has to be somewhere before a directory in it can be mounted: that goes on top. What
+ * is below is the staging's, which no guest can reach. */
+static void show_volume_in_image(const char *name, const struct plan_source *source, int idmap) {
+    int at = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0) launch_fail("volume", source->path);
+    make_volume(at, source);
+    int tree = clone_tree(at, VOLUME_DIR, false);
+    if (tree < 0) launch_fail("volume", source->path);
+    set_source_attributes(tree, source, idmap, false);
+    if (attach_tree(tree, at) < 0) launch_fail("volume", source->path);
+    close(tree);
+    close(at);
+}
+
+static int open_source(const struct plan_source *source, bool recursive) {
+    if (source->is_image) return image_mount(source->path, source->is_volume);
+    if (source->is_volume) return volume_mount(source, recursive);
+    return clone_tree(AT_FDCWD, source->path, recursive && !source->is_file);
+}
+
 void mounts_stage(const struct plan *plan, int idmap_fd, int project_fd) {
     /* Mounts of the host must not receive ours; ours may still see the host unmount things. */
     if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) launch_fail("propagation", "");
@@ -64,15 +120,11 @@ void mounts_stage(const struct plan *plan, int idmap_fd, int project_fd) {
     if (!trees) launch_fail("memory", "");
     for (size_t i = 0; i < plan->source_count; i++) {
         const struct plan_source *source = &plan->sources[i];
-        trees[i] = source->is_image
-                       ? image_mount(source->path)
-                       : clone_tree(AT_FDCWD, source->path, recursive && !source->is_file);
+        trees[i] = open_source(source, recursive);
         if (trees[i] < 0) launch_fail("source", source->path);
-        uint64_t set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-        if (!source->writable) set |= MOUNT_ATTR_RDONLY;
+        if (source->is_image && source->is_volume) continue; /* its directory gets them */
         int idmap = source->is_project && project_fd >= 0 ? project_fd : idmap_fd;
-        if (set_attributes(trees[i], set, idmap, recursive && !source->is_file) < 0)
-            launch_fail(idmap >= 0 ? "idmap" : "source-attributes", source->path);
+        set_source_attributes(trees[i], source, idmap, recursive && !source->is_file);
     }
     if (mount("tmpfs", plan->staging, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755") < 0 ||
         chdir(plan->staging) < 0)
@@ -84,6 +136,8 @@ void mounts_stage(const struct plan *plan, int idmap_fd, int project_fd) {
         int at = made < 0 ? -1 : open(name, O_PATH | O_CLOEXEC);
         if (at < 0 || attach_tree(trees[i], at) < 0) launch_fail("staging", plan->sources[i].path);
         close(at);
+        if (plan->sources[i].is_image && plan->sources[i].is_volume)
+            show_volume_in_image(name, &plan->sources[i], idmap_fd);
         if (plan->upper_owner >= 0 && plan->upper_source == (int64_t)i &&
             chown(name, (uid_t)plan->upper_owner, (gid_t)plan->upper_owner) < 0)
             launch_fail("upper-owner", plan->sources[i].path);
@@ -388,8 +442,27 @@ static void op_stage(const struct root *root, const struct plan_op *op) {
               openat(root->staging, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444), op);
 }
 
+/* What the guest's own files stand in the way of is left as it is: they are from an earlier start. */
+static void make_if_possible(const struct root *root, const char *target) {
+    int at = fcntl(root->fd, F_DUPFD_CLOEXEC, 3);
+    char *copy = strdup(target);
+    if (!copy || at < 0) launch_fail("memory", "");
+    for (char *name = strtok(copy, "/"); name && at >= 0; name = strtok(NULL, "/")) {
+        int fd = open_beneath(at, name, O_PATH | O_DIRECTORY);
+        if (fd < 0 && errno == ENOENT && mkdirat(at, name, 0755) == 0)
+            fd = open_beneath(at, name, O_PATH | O_DIRECTORY);
+        close(at);
+        at = fd;
+    }
+    if (at >= 0) close(at);
+    free(copy);
+}
+
 static void op_dir(const struct root *root, const struct plan_op *op) {
-    close(open_target(root, op->target, true));
+    if (op->optional)
+        make_if_possible(root, op->target);
+    else
+        close(open_target(root, op->target, true));
 }
 
 static void run_op(struct root *root, const struct plan_op *op) {

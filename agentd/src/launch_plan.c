@@ -89,6 +89,7 @@ static void read_op(const struct mp_value *map, struct plan_op *op) {
     op->inodes = number(map, "inodes");
     op->mode = number(map, "mode");
     op->noexec = flag(map, "noexec");
+    op->optional = flag(map, "optional");
     op->alike = flag(map, "alike");
     if (mp_get_bin(map, "content", &op->content, &op->content_size) == MP_WRONG) bad_plan("content");
 }
@@ -151,6 +152,8 @@ void plan_read(int fd, struct plan *plan) {
         plan->sources[i].is_file = flag(&sources->items[i], "file");
         plan->sources[i].writable = flag(&sources->items[i], "writable");
         plan->sources[i].is_image = flag(&sources->items[i], "image");
+        plan->sources[i].is_volume = flag(&sources->items[i], "volume");
+        plan->sources[i].owner = signed_number(&sources->items[i], "owner");
         plan->sources[i].is_project = flag(&sources->items[i], "project");
     }
     plan->ops = read_ops(ops, &plan->op_count);

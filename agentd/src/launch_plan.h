@@ -21,6 +21,8 @@ struct plan_source {
     bool is_file;
     bool writable;
     bool is_image; /* a file that holds an ext4 file system, which is what is meant */
+    bool is_volume; /* its directory is made if it is not there: `path`, or `data` in the image */
+    int64_t owner;  /* volume: who then owns it, as the outer namespace counts */
     bool is_project; /* its owner is the sandbox's user: idmapped by project_uids and project_gids */
 };
 
@@ -52,6 +54,7 @@ struct plan_op {
     uint64_t inodes;
     uint64_t mode;
     bool noexec;
+    bool optional; /* dir: what can't be made is left */
     bool alike; /* overlay: owner and mode are the topmost lower's */
     const unsigned char *content;
     size_t content_size;

@@ -7,6 +7,9 @@
 #include <sys/syscall.h>
 
 /* The same on every architecture: these calls came after the tables were unified. */
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
 #ifndef SYS_open_tree
 #define SYS_open_tree 428
 #endif
@@ -79,6 +82,9 @@ struct open_how_args {
 #define LOOP_CTL_GET_FREE 0x4C82
 #define LOOP_CONFIGURE 0x4C0A
 #define LO_FLAGS_AUTOCLEAR 4
+#endif
+#ifndef LOOP_GET_STATUS64
+#define LOOP_GET_STATUS64 0x4C05
 #endif
 
 struct loop_information {

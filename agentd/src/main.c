@@ -1,11 +1,14 @@
-/* One binary, three programs: on the host, `agentd launch …` builds a sandbox, `agentd network …` opens
- * the way out of one that runs and `agentd remove …` takes its files away; inside, as PID 1 and without arguments, it is the agent; `agentd probe`,
- * inside as any other process, tries what can be reached from there. */
+/* One binary, three programs. On the host, `agentd launch …` builds a sandbox, `agentd network …` opens the
+ * way out of one that runs, `agentd remove …` takes its files away, `agentd measure …` counts them, and
+ * `agentd unpack …` and `agentd pack …` turn archives into layers and back. Inside, as PID 1 and without
+ * arguments, it is the agent; `agentd probe`, inside as any other process, tries what can be reached from
+ * there. */
 #include <string.h>
 
 #include "agent.h"
 #include "launch.h"
 #include "launch_engine.h"
+#include "layer_box.h"
 #include "network.h"
 #include "probe.h"
 
@@ -30,6 +33,12 @@ int main(int argc, char **argv) {
         return network_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "remove") == 0)
         return remove_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "unpack") == 0)
+        return unpack_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "pack") == 0)
+        return pack_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "measure") == 0)
+        return measure_main(argc, argv);
     if (argc > 1 && strcmp(argv[1], "probe") == 0)
         return probe_main(argc, argv);
     take_name(argv[0]);

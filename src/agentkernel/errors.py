@@ -15,6 +15,7 @@
     ├── ResourceExhaustedError    resource_exhausted   no id range, disk or memory left
     ├── SandboxUnavailableError   sandbox_unavailable  the sandbox, not the command, failed
     │   ├── LaunchError           launch_failed        it never came up
+    │   ├── NotReadyError         not_ready            its template's start command failed
     │   ├── GuestProtocolError    guest_protocol       the other end broke the protocol
     │   └── GuestTimeoutError     guest_timeout        agentd did not answer      (TimeoutError)
     ├── GuestPortError            port_failed         nobody listens inside (ConnectionError)
@@ -36,6 +37,7 @@
     │   └── CommandTimeoutError   command_timeout      its time was over          (TimeoutError)
     ├── ImageInvalidError         image_invalid        an image is not what it says it is
     ├── RegistryError             registry_failed      a registry does not answer, or says no
+    │   └── RegistryDeniedError   registry_denied      it wants a login, or another one
     ├── ImageBuildError           image_build_failed   a step of a build failed
     └── BuildError                build_failed         agentd could not be built
 
@@ -149,6 +151,12 @@ class SandboxUnavailableError(AgentKernelError):
 
 class LaunchError(SandboxUnavailableError):
     code = "launch_failed"
+
+
+class NotReadyError(SandboxUnavailableError):
+    """`details` has `job`, the id of the start command's job, and `output`, its last lines."""
+
+    code = "not_ready"
 
 
 class GuestProtocolError(SandboxUnavailableError):
@@ -287,6 +295,13 @@ class RegistryError(AgentKernelError):
     code = "registry_failed"
     status = 502
     retryable = True
+
+
+class RegistryDeniedError(RegistryError):
+    """Also of an image that does not exist: many registries say the same of both."""
+
+    code = "registry_denied"
+    retryable = False
 
 
 class ImageBuildError(AgentKernelError):

@@ -25,11 +25,11 @@ def is_id(text: str) -> bool:
     return len(text) == 20 and all(letter in _ALPHABET for letter in text)
 
 
-def check_name(name: str) -> str:
-    """Returns `name` if it may name a sandbox."""
+def check_name(name: str, what: str = "sandbox") -> str:
+    """Returns `name` if it may name a sandbox, or whatever else has such names."""
     if not _NAME.match(name):
         raise InvalidInputError(
-            f"{name!r} is not a sandbox name",
+            f"{name[:64]!r} is not a {what} name",
             hint="use lower-case letters, digits and '-', at most 63, no '-' at the start",
         )
     return name

@@ -45,3 +45,15 @@ def duration_text(seconds: float) -> str:
         if seconds and seconds % _SECONDS[letter] == 0:
             return f"{seconds / _SECONDS[letter]:.0f}{letter}"
     return f"{seconds:g}"
+
+
+def short_size(size: int) -> str:
+    """For people: three figures and a unit."""
+    value, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1000:
+            break
+        value, unit = value / 1024, larger
+    if unit == "bytes":
+        return f"{size} bytes"
+    return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.1f} {unit}"

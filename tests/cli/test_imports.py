@@ -40,11 +40,14 @@ OURS = {
     "agentkernel.quantities",
 }
 # Whether there is a configuration file is for `run` to find out.
+# So is whether anything here asks for a runtime.
 OF_RUN = {
     "agentkernel.cli.here",
     "agentkernel.cli.project",
     "agentkernel.config",
     "agentkernel.config.finding",
+    "agentkernel.detection",
+    "agentkernel.detection.quick",
 }
 # Of the rest, what is worth a word; whatever these bring along may come.
 THEIRS = (

@@ -41,6 +41,11 @@ CASES: tuple[Case, ...] = (
     Case("create.connected", "create", GONE),
     Case("create.connected>store.commit", "create", GONE, True, GONE),
     Case("create.done", "create", RUNNING),
+    # Nothing of the sandbox is there yet, and of the image no half of a layer is ever used.
+    *(
+        Case(f"layer.{moment}", "create of an image", GONE, True, GONE)
+        for moment in ("begun", "unpacked", "done")
+    ),
     *(Case(f"launch.{moment}", "run", GONE, True, GONE) for moment in ("directory", "launched")),
     Case("create.done", "run", GONE),
     Case("start.begin", "start", STOPPED),
@@ -86,4 +91,41 @@ CASES: tuple[Case, ...] = (
         for moment in ("groups", "launched", "recorded")
     ),
     Case("launcher.spawned", "create by runc", GONE, True, GONE),
+)
+
+
+class VolumeCase(NamedTuple):
+    """`after`: the volume of the operation after the next start: GONE or READY. `fails`: also the
+    system may refuse here; the operation raises, the volume is then as after the next start, and
+    the same operation works right afterwards."""
+
+    points: str
+    operation: str
+    after: str
+    fails: bool = False
+
+    @property
+    def point(self) -> str:
+        return self.points.rpartition(">")[2]
+
+    def __str__(self) -> str:
+        return f"{self.operation}-{self.points}"
+
+
+READY = "ready"
+VOLUME_CASES: tuple[VolumeCase, ...] = (
+    VolumeCase("volume.row", "volume create", GONE),
+    VolumeCase("volume.directory", "volume create", GONE, True),
+    VolumeCase("volume.made", "volume create", GONE),
+    VolumeCase("volume.made>store.commit", "volume create", GONE, True),
+    VolumeCase("volume.done", "volume create", READY),
+    VolumeCase("volume.directory", "volume import", GONE, True),
+    VolumeCase("launch.launched", "volume import", GONE, True),
+    VolumeCase("file.midway", "volume import", GONE),
+    VolumeCase("volume.imported", "volume import", GONE),
+    VolumeCase("volume.done", "volume import", READY),
+    VolumeCase("volume.remove_row", "volume remove", GONE),
+    VolumeCase("launcher.spawned", "volume remove", GONE),
+    VolumeCase("volume.files_removed", "volume remove", GONE),
+    VolumeCase("volume.load", "volume restart", READY),
 )

@@ -6,13 +6,17 @@ there afterwards, whatever happens.
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Awaitable, Callable
+import tarfile
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel import faults
+from agentkernel.conformance.images import store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 
@@ -43,6 +47,21 @@ async def create(kernel: Kernel, id: str) -> None:
 
 async def create_runc(kernel: Kernel, id: str) -> None:
     await kernel.create(spec("runc"), id=id)
+
+
+async def stored(kernel: Kernel, id: str) -> None:
+    """An image that nobody has unpacked is here."""
+    layers = [tar_of({"bin/program": b"", "id": id.encode()})]
+    store_image(ImageStore(kernel.state_dir / "images"), image_of(id), layers, {})
+
+
+async def create_of_image(kernel: Kernel, id: str) -> None:
+    await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
+    assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+def image_of(id: str) -> str:
+    return f"localhost/image-{id}"
 
 
 async def run_owned(kernel: Kernel, id: str) -> None:
@@ -122,8 +141,48 @@ async def begin_again(kernel: Kernel, id: str) -> None:
         pass
 
 
+def archive() -> bytes:
+    """A tar with a directory and a file of some size in it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        directory = tarfile.TarInfo("kept")
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o700
+        tar.addfile(directory)
+        file = tarfile.TarInfo("kept/file")
+        file.size = len(CONTENT)
+        tar.addfile(file, io.BytesIO(CONTENT))
+    return stream.getvalue()
+
+
+async def create_volume(kernel: Kernel, id: str) -> None:
+    await kernel.volumes.create(id, owner="local")
+
+
+async def import_volume(kernel: Kernel, id: str) -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        data = archive()
+        for at in range(0, len(data), 1 << 16):
+            yield data[at : at + (1 << 16)]
+
+    await kernel.volumes.import_archive(id, pieces(), owner="local")
+
+
+async def remove_volume(kernel: Kernel, id: str) -> None:
+    await kernel.volumes.remove(id)
+
+
+async def load_volumes(kernel: Kernel, id: str) -> None:
+    """Another kernel after this one, with a directory that has no row."""
+    state_dir = kernel.state_dir
+    await kernel.__aexit__(None, None, None)
+    (state_dir / "volumes" / ORPHAN).mkdir()
+    async with Kernel(state_dir):
+        pass
+
+
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
+    "create of an image": Operation(stored, create_of_image),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),
@@ -135,6 +194,10 @@ OPERATIONS: dict[str, Operation] = {
     "remove": Operation(running, remove),
     "remove stopped": Operation(stopped, remove),
     "restart": Operation(running, begin_again),
+    "volume create": Operation(nothing, create_volume),
+    "volume import": Operation(nothing, import_volume),
+    "volume remove": Operation(import_volume, remove_volume),
+    "volume restart": Operation(import_volume, load_volumes),
 }
 
 

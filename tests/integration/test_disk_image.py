@@ -45,7 +45,7 @@ async def kernel(tmp_path: Path) -> AsyncIterator[Kernel]:
 
 
 def needs_image() -> None:
-    reason, _ = uppers._no_image()
+    reason, _ = uppers.no_image()
     if reason:
         pytest.skip(f"no image files here: {reason}")
 

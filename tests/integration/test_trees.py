@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.backends.local import backend
+from agentkernel.backends.local import rootfs
 from agentkernel.images.model import RootFilesystem, Tree
 from agentkernel.images.resolve import resolve_image
 from agentkernel.kernel.runs import Runs
@@ -39,7 +39,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             root.reference, root.stacks, (*root.trees, own), root.environment, root.notes
         )
 
-    monkeypatch.setattr(backend, "resolve_image", with_tree)
+    monkeypatch.setattr(rootfs, "resolve_image", with_tree)
     return path
 
 

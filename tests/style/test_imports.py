@@ -16,8 +16,9 @@ MAX_LINES = 600
 # ARCHITECTURE.md shows the same table to readers.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "faults"),
-    ("ids", "outcomes", "places", "quantities", "texts"),
-    ("trees",),
+    ("documents", "ids", "outcomes", "places", "quantities", "texts"),
+    ("space",),
+    ("detection", "trees"),
     ("security", "audit"),
     ("config",),
     ("guest",),

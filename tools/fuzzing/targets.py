@@ -60,6 +60,7 @@ TARGETS = {
         Target("messages", 2, 4096),
         Target("boot", 1, 1024),
         Target("plan", 1, 2048),
+        Target("tar", 2, 8192),
         Target("user", 1, 2048),
         Target("spool", 1, 1024),
         Target("processes", 1, 512),

@@ -139,14 +139,29 @@ export class Client {
    */
   async *pieces(
     path: string,
-    request: Request & { patience?: number | undefined } = {},
+    request: Request & {
+      patience?: number | undefined;
+      method?: string;
+      json?: unknown;
+      /** A body that is sent as it comes, before anything is read. */
+      upload?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+    } = {},
   ): AsyncGenerator<Buffer, void, undefined> {
-    const limit = new Limit(request.signal, CALL_SECONDS);
+    const { method = "GET", json, upload } = request;
+    const headers = { ...request.headers };
+    if (json !== undefined) headers["Content-Type"] = "application/json";
+    if (upload !== undefined) headers["Content-Type"] = "application/octet-stream";
+    const limit = new Limit(request.signal, upload === undefined ? CALL_SECONDS : undefined);
     limit.check();
     await this.#noticeClosed();
-    const exchange = this.#send("GET", path, request, limit);
+    const exchange = this.#send(method, path, { ...request, headers }, limit);
     try {
-      exchange.request.end();
+      if (upload === undefined) {
+        exchange.request.end(json === undefined ? undefined : JSON.stringify(json));
+      } else {
+        if (await sendPieces(upload, exchange, limit)) exchange.request.end();
+        limit.restart(PIECE_SECONDS);
+      }
       const response = await limit.of(exchange.response);
       if (response.statusCode === undefined || response.statusCode >= 400) {
         throw problemOf(response, await limit.of(wholeBody(response)));

@@ -117,6 +117,11 @@ export class LaunchError extends SandboxUnavailableError {
   static override readonly retryable: boolean = false;
 }
 
+export class NotReadyError extends SandboxUnavailableError {
+  static override readonly code: string = "not_ready";
+  static override readonly retryable: boolean = false;
+}
+
 export class GuestProtocolError extends SandboxUnavailableError {
   static override readonly code: string = "guest_protocol";
   static override readonly retryable: boolean = false;
@@ -187,6 +192,11 @@ export class CommandTimeoutError extends CommandFailedError {
   static override readonly retryable: boolean = false;
 }
 
+export class RegistryDeniedError extends RegistryError {
+  static override readonly code: string = "registry_denied";
+  static override readonly retryable: boolean = false;
+}
+
 /** Every code with its class; the list is closed. */
 export const ERROR_TYPES = {
   internal: AgentKernelError,
@@ -213,6 +223,7 @@ export const ERROR_TYPES = {
   state_locked: StateLockedError,
   network_unavailable: NetworkUnavailableError,
   launch_failed: LaunchError,
+  not_ready: NotReadyError,
   guest_protocol: GuestProtocolError,
   guest_timeout: GuestTimeoutError,
   file_not_found: GuestFileNotFoundError,
@@ -227,6 +238,7 @@ export const ERROR_TYPES = {
   state_too_new: StateTooNewError,
   daemon_timeout: DaemonTimeoutError,
   command_timeout: CommandTimeoutError,
+  registry_denied: RegistryDeniedError,
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_TYPES;

@@ -1,12 +1,14 @@
 /** The daemon and the machine it works on: what is there, how it is, what happened. */
 
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
+import { Images } from "./images.ts";
 import { Job } from "./jobs.ts";
 import { type Event, eventOf, jobInfo, listOf, objectOf } from "./results.ts";
 import { Secrets } from "./secrets.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
 import { Tokens } from "./tokens.ts";
+import { Volumes } from "./volumes.ts";
 import type { Schemas } from "./wire.ts";
 
 const PAGE = 500;
@@ -23,15 +25,21 @@ export interface EventOptions extends CallOptions {
 /** The daemon that the environment names, or the given client's. */
 export class Host {
   readonly #client: Client;
+  /** What sandboxes are made from. */
+  readonly images: Images;
   /** What sandboxes may use without knowing it. */
   readonly secrets: Secrets;
   /** Who may use the daemon over a network. */
   readonly tokens: Tokens;
+  /** Directories that outlive sandboxes. */
+  readonly volumes: Volumes;
 
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
+    this.images = new Images(this.#client);
     this.secrets = new Secrets(this.#client);
     this.tokens = new Tokens(this.#client);
+    this.volumes = new Volumes(this.#client);
   }
 
   /** Version, process and state directory of the daemon. */
@@ -113,6 +121,26 @@ export class Host {
     for await (const { body } of serverEvents(this.#client, "/v1/audit", { query, signal })) {
       yield body as unknown as Schemas["AuditEntry"];
     }
+  }
+
+  /** What sandboxes, volumes, images and records take, and how much of the disk is free. */
+  async diskUsage(options: CallOptions = {}): Promise<Schemas["DiskUsage"]> {
+    return this.#get("/v1/system/df", options);
+  }
+
+  /**
+   * Removes layers, blobs and downloads that nothing needs; `sandboxes`: and stopped sandboxes;
+   * `volumes`: and volumes that none has. `dryRun`: tells what would go.
+   */
+  async prune(
+    options: CallOptions & { sandboxes?: boolean; volumes?: boolean; dryRun?: boolean } = {},
+  ): Promise<Schemas["Pruned"]> {
+    const { sandboxes, volumes, dryRun, signal } = options;
+    const json = { sandboxes, volumes, dry_run: dryRun };
+    const request = { json, signal, seconds: LONG_CALL_SECONDS };
+    return objectOf(
+      await this.#client.call("POST", "/v1/system/prune", request),
+    ) as unknown as Schemas["Pruned"];
   }
 
   /** The daemon's numbers, as Prometheus reads them. */

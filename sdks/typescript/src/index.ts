@@ -19,6 +19,7 @@ export {
   type TreeOptions,
 } from "./files.ts";
 export { type EventOptions, Host } from "./host.ts";
+export { type ImageInfo, Images, type LayerProgress, type PullOptions } from "./images.ts";
 export { Job, type JobOptions, Jobs, type OutputOptions } from "./jobs.ts";
 export { Network, type NetworkState, type RuleOptions, type WhyOptions } from "./network.ts";
 export { Ports, type PublishedPort } from "./ports.ts";
@@ -45,5 +46,6 @@ export {
 export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
+export { type VolumeInfo, type VolumeOptions, Volumes } from "./volumes.ts";
 export type { Schemas } from "./wire.ts";
 export { Workspace, type WorkspaceApplied, type WorkspaceDiff } from "./workspace.ts";

@@ -21,6 +21,7 @@ import { Files } from "./files.ts";
 import { Jobs } from "./jobs.ts";
 import { Network } from "./network.ts";
 import { Ports } from "./ports.ts";
+import { broken } from "./problems.ts";
 import {
   type CommandResult,
   type Event,
@@ -31,7 +32,7 @@ import {
   sandboxInfo,
 } from "./results.ts";
 import { collect, finish, inputBody, run, runBatch, runStream } from "./runs.ts";
-import { type SandboxSpec, specBody } from "./specs.ts";
+import { mayBeFetched, type SandboxSpec, specBody } from "./specs.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
 import type { Schemas } from "./wire.ts";
@@ -60,6 +61,8 @@ export interface CreateOptions extends SandboxSpec, CallOptions {
   onIdle?: AtEnd;
   /** A repeated call with the same key gives the same sandbox. */
   idempotencyKey?: string;
+  /** Told in sentences what is made for it, such as an image that is fetched. */
+  progress?: (text: string) => void;
   client?: Client;
 }
 
@@ -127,7 +130,7 @@ export class Sandbox implements AsyncDisposable {
   static async create(options: CreateOptions = {}): Promise<Sandbox> {
     const { name, labels, ttlSeconds, idleSeconds, onTtl, onIdle, idempotencyKey, ...rest } =
       options;
-    const { kept = name !== undefined, client = sharedClient(), signal, ...spec } = rest;
+    const { kept = name !== undefined, client = sharedClient(), signal, progress, ...spec } = rest;
     const json = given<Schemas["NewSandbox"]>({
       ...specBody(spec, client),
       name,
@@ -138,12 +141,16 @@ export class Sandbox implements AsyncDisposable {
       on_idle: onIdle,
       ephemeral: !kept,
     });
-    const answer = await client.call("POST", "/v1/sandboxes", {
-      json,
-      headers: { "Idempotency-Key": idempotencyKey ?? randomUUID() },
-      seconds: LONG_CALL_SECONDS,
-      signal,
-    });
+    const headers = { "Idempotency-Key": idempotencyKey ?? randomUUID() };
+    const answer =
+      progress || mayBeFetched(spec)
+        ? await created(client, { json, headers, signal }, progress)
+        : await client.call("POST", "/v1/sandboxes", {
+            json,
+            headers,
+            seconds: LONG_CALL_SECONDS,
+            signal,
+          });
     return new Sandbox(client, sandboxInfo(answer), kept);
   }
 
@@ -311,4 +318,18 @@ export class Sandbox implements AsyncDisposable {
     this.info = sandboxInfo(answer);
     return this.info;
   }
+}
+
+/** By a stream, which is told of what is made for it and takes as long as that takes. */
+async function created(
+  client: Client,
+  request: CallOptions & { json: unknown; headers: Record<string, string> },
+  progress?: (text: string) => void,
+): Promise<unknown> {
+  const stream = serverEvents(client, "/v1/sandboxes", { ...request, method: "POST" });
+  for await (const { kind, body } of stream) {
+    if (kind === "progress") progress?.(String(body["text"]));
+    else if (kind === "sandbox") return body;
+  }
+  throw broken("a sandbox that did not come to an end");
 }

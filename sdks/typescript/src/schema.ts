@@ -260,6 +260,60 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/volumes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All volumes, and which sandboxes have them */
+        get: operations["listVolumes"];
+        put?: never;
+        /** Make an empty volume */
+        post: operations["createVolume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A volume, who has it, and what it takes on the disk */
+        get: operations["getVolume"];
+        put?: never;
+        post?: never;
+        /** Remove a volume with all that is in it */
+        delete: operations["removeVolume"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/volumes/{volume}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** All that is in a volume, as tar */
+        get: operations["exportVolume"];
+        /** Make a new volume from tar; it is there whole, or not at all */
+        put: operations["importVolume"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -691,6 +745,144 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/images": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The images that are here, and which sandboxes were made from them */
+        get: operations["listImages"];
+        put?: never;
+        post?: never;
+        /** Take a name away, and with the last one the image */
+        delete: operations["removeImage"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/details": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An image's config, layers and digests */
+        get: operations["inspectImage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/pull": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Fetch an image from its registry; as events with the progress of each layer */
+        post: operations["pullImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Images as one archive, an OCI layout that `docker load` takes, too */
+        get: operations["saveImages"];
+        /** Take the images of an archive: of `docker save`, or an OCI layout as tar */
+        put: operations["loadImages"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make an image of a directory on the daemon's machine; needs host-paths, too */
+        post: operations["importImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/tag": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give an image one more name */
+        post: operations["tagImage"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove what of the images nobody needs any more */
+        post: operations["pruneImages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/images/build": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Build an image of a Dockerfile and its context; as events with steps and output */
+        put: operations["buildImage"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backends": {
         parameters: {
             query?: never;
@@ -736,6 +928,40 @@ export interface paths {
         get: operations["listAudit"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/system/df": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What sandboxes, volumes, images and records take on the disk */
+        get: operations["getDiskUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/system/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Remove what nobody needs: unused layers and blobs, and what is asked for besides */
+        post: operations["pruneSystem"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1010,6 +1236,65 @@ export interface components {
             pid: number;
         };
         /**
+         * BuildNote
+         * @description Something that whoever builds should know: what is ignored, how far a pull is.
+         */
+        BuildNote: {
+            text: string;
+        };
+        /**
+         * BuildOutput
+         * @description What a command of step `number` wrote, stdout and stderr as they came.
+         */
+        BuildOutput: {
+            number: number;
+            text: string;
+        };
+        /**
+         * BuildStarted
+         * @description `steps`: how many there will be.
+         */
+        BuildStarted: {
+            steps: number;
+            notes: string[];
+        };
+        /**
+         * BuildStep
+         * @description A step begins. `text`: as it is written; `line`: where, 0 if nowhere.
+         */
+        BuildStep: {
+            number: number;
+            steps: number;
+            text: string;
+            line: number;
+            stage: string;
+        };
+        /**
+         * BuildStepDone
+         * @description `cached`: it was there before. `layer`: the digest of the layer it made, if it made one.
+         */
+        BuildStepDone: {
+            number: number;
+            cached: boolean;
+            layer: string;
+            size: number;
+            seconds: number;
+        };
+        /**
+         * Built
+         * @description The image. `digest` is that of its manifest, `id` that of its config. `cached`: how many of
+         *         its layers were there before, of `layers` that its steps make.
+         */
+        Built: {
+            digest: string;
+            id: string;
+            names: string[];
+            layers: number;
+            cached: number;
+            seconds: number;
+            notes: string[];
+        };
+        /**
          * Caps
          * @description Bounds of one sandbox's traffic. None: none. Bytes are counted over its whole life, rates in
          *         bytes a second; `names`: how many different names it may ever ask for.
@@ -1153,6 +1438,31 @@ export interface components {
         Delivered: {
             stdout_offset: number;
             stderr_offset: number;
+        };
+        /**
+         * DiskPart
+         * @description One kind of thing. `complete` false: it is that, and more.
+         */
+        DiskPart: {
+            /** @enum {unknown} */
+            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            about: string;
+            count: number;
+            bytes: number;
+            reclaimable_bytes: number;
+            complete: boolean;
+        };
+        /**
+         * DiskUsage
+         * @description `free_bytes`: of the disk that holds the state. Below `reserve_bytes` nothing new is made.
+         */
+        DiskUsage: {
+            path: string;
+            total_bytes: number;
+            free_bytes: number;
+            reserve_bytes: number;
+            short: boolean;
+            parts: components["schemas"]["DiskPart"][];
         };
         /**
          * EffectiveLine
@@ -1300,7 +1610,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1377,6 +1687,128 @@ export interface components {
             findings: components["schemas"]["Finding"][];
         };
         /**
+         * ImageDetail
+         * @description `index`: the digest of the list of several machines' images that it was chosen from.
+         *         `disk_bytes`: what its own files take, of which other images may share some; without what is
+         *         unpacked of it.
+         */
+        ImageDetail: {
+            names: string[];
+            digest: string;
+            id: string;
+            size: number;
+            created: string;
+            platform: string;
+            sandboxes: string[];
+            index: string | null;
+            author: string;
+            config: components["schemas"]["ImageProcess"];
+            layers: components["schemas"]["ImageLayer"][];
+            history: components["schemas"]["ImageStep"][];
+            disk_bytes: number;
+        };
+        /**
+         * ImageInfo
+         * @description An image that is here. `digest` is that of its manifest, `id` that of its config, as docker
+         *         counts; `size` what its layers take as they are kept, compressed; `created` as its maker wrote
+         *         it. `sandboxes`: the names (or ids) of those that were made from it.
+         */
+        ImageInfo: {
+            names: string[];
+            digest: string;
+            id: string;
+            size: number;
+            created: string;
+            platform: string;
+            sandboxes: string[];
+        };
+        /**
+         * ImageLayer
+         * @description `digest` and `size` are those of the file as it came, `diff_id` is the digest of its tar.
+         *         `unpacked`: its files are ready for sandboxes.
+         */
+        ImageLayer: {
+            digest: string;
+            diff_id: string;
+            size: number;
+            media_type: string;
+            unpacked: boolean;
+        };
+        /** ImageList */
+        ImageList: {
+            images: components["schemas"]["ImageInfo"][];
+        };
+        /**
+         * ImageProcess
+         * @description What a process of the image starts from; HEALTHCHECK and the like are not obeyed.
+         */
+        ImageProcess: {
+            user: string;
+            env: string[];
+            entrypoint: string[];
+            cmd: string[];
+            working_dir: string;
+            exposed_ports: string[];
+            volumes: string[];
+            labels: {
+                [key: string]: string;
+            };
+            stop_signal: string;
+            shell: string[];
+        };
+        /**
+         * ImageRemoved
+         * @description `untagged`: names that are gone. `deleted`: digests of images whose content is, too.
+         */
+        ImageRemoved: {
+            untagged: string[];
+            deleted: string[];
+            freed_bytes: number;
+        };
+        /**
+         * ImageStep
+         * @description A line of an image's history, as its maker wrote it.
+         */
+        ImageStep: {
+            created: string;
+            created_by: string;
+            comment: string;
+            empty_layer: boolean;
+        };
+        /**
+         * ImagesPruned
+         * @description `blobs` and `layers`: how many files of images and how many unpacked layers went.
+         */
+        ImagesPruned: {
+            untagged: string[];
+            blobs: number;
+            layers: number;
+            freed_bytes: number;
+        };
+        /**
+         * ImportImage
+         * @description `directory`: a root file system on the daemon's machine. The rest is what processes of the
+         *         image start from.
+         */
+        ImportImage: {
+            directory: string;
+            name: string;
+            /** @default  */
+            user?: string;
+            /** @default [] */
+            env?: string[];
+            /** @default [] */
+            entrypoint?: string[];
+            /** @default [] */
+            cmd?: string[];
+            /** @default  */
+            working_dir?: string;
+            /** @default {} */
+            labels?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Job
          * @description `status` is there once it ended; of a lost one nobody knows it.
          */
@@ -1410,6 +1842,17 @@ export interface components {
         JobPage: {
             jobs: components["schemas"]["Job"][];
             next: number | null;
+        };
+        /**
+         * LayerProgress
+         * @description How far a layer is: `done` of `total` bytes, as they are compressed.
+         */
+        LayerProgress: {
+            layer: string;
+            /** @enum {unknown} */
+            state: "elsewhere" | "fetched" | "fetching" | "present" | "ready" | "unpacking" | "waiting";
+            done: number;
+            total: number;
         };
         /**
          * Limits
@@ -1536,8 +1979,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -1582,6 +2025,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
             /**
              * @default show
              * @enum {unknown}
@@ -1589,6 +2034,13 @@ export interface components {
             workspace_ignored?: "hide" | "show";
             /** @default null */
             workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -1622,6 +2074,18 @@ export interface components {
             scopes?: ("admin" | "exec" | "host-paths" | "manage" | "read")[];
             /** @default null */
             expires_seconds?: number | null;
+        };
+        /**
+         * NewVolume
+         * @description `quota_bytes`: the size of a disk of its own; refused where it can't be enforced.
+         *         `exclusive`: at most one sandbox at a time runs with it.
+         */
+        NewVolume: {
+            name: string;
+            /** @default null */
+            quota_bytes?: number | null;
+            /** @default false */
+            exclusive?: boolean;
         };
         /**
          * Notice
@@ -1753,7 +2217,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1767,6 +2231,48 @@ export interface components {
             /** @enum {unknown} */
             event: "progress";
             text: string;
+        };
+        /**
+         * Prune
+         * @description What goes besides what nobody would miss. `sandboxes`: the caller's own that are stopped.
+         *         `volumes`: the caller's own that no sandbox has. `dry_run`: nothing goes, it is told only.
+         */
+        Prune: {
+            /** @default false */
+            sandboxes?: boolean;
+            /** @default false */
+            volumes?: boolean;
+            /** @default false */
+            dry_run?: boolean;
+        };
+        /**
+         * PruneImages
+         * @description `all`: also images with a name that no sandbox was made from.
+         */
+        PruneImages: {
+            /** @default false */
+            all?: boolean;
+        };
+        /**
+         * Pruned
+         * @description What went, or would; `bytes` is the sum of what did not fail.
+         */
+        Pruned: {
+            dry_run: boolean;
+            items: components["schemas"]["PrunedItem"][];
+            bytes: number;
+        };
+        /**
+         * PrunedItem
+         * @description `problem`: why it is still there.
+         */
+        PrunedItem: {
+            /** @enum {unknown} */
+            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            id: string;
+            name: string | null;
+            bytes: number;
+            problem: string | null;
         };
         /**
          * Published
@@ -1787,6 +2293,15 @@ export interface components {
             port: number;
             address: string;
             host_port: number;
+        };
+        /**
+         * PullImage
+         * @description `platform`: OS/ARCHITECTURE, if not this machine's.
+         */
+        PullImage: {
+            reference: string;
+            /** @default null */
+            platform?: string | null;
         };
         /**
          * Result
@@ -1872,8 +2387,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -1918,6 +2433,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
             /**
              * @default show
              * @enum {unknown}
@@ -1925,6 +2442,13 @@ export interface components {
             workspace_ignored?: "hide" | "show";
             /** @default null */
             workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
             /** @default null */
             argv?: string[] | null;
             /** @default null */
@@ -1952,7 +2476,7 @@ export interface components {
              *       "backend": "native",
              *       "image": "host",
              *       "profile": "moderate",
-             *       "user": "root",
+             *       "user": null,
              *       "toolchains": true,
              *       "nested_userns": false,
              *       "memory_bytes": null,
@@ -1973,8 +2497,11 @@ export interface components {
              *       "ports": [],
              *       "workspace": null,
              *       "workspace_secrets": false,
+             *       "volumes": [],
              *       "workspace_ignored": "show",
-             *       "workspace_branch": null
+             *       "workspace_branch": null,
+             *       "pull": "missing",
+             *       "entrypoint": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -1991,7 +2518,7 @@ export interface components {
              *       "backend": "native",
              *       "image": "host",
              *       "profile": "moderate",
-             *       "user": "root",
+             *       "user": null,
              *       "toolchains": true,
              *       "nested_userns": false,
              *       "memory_bytes": null,
@@ -2012,8 +2539,11 @@ export interface components {
              *       "ports": [],
              *       "workspace": null,
              *       "workspace_secrets": false,
+             *       "volumes": [],
              *       "workspace_ignored": "show",
-             *       "workspace_branch": null
+             *       "workspace_branch": null,
+             *       "pull": "missing",
+             *       "entrypoint": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2111,7 +2641,11 @@ export interface components {
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
          *         it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
          *         `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-         *         it is checked out or else in a checkout of the sandbox's own.
+         *         it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
+         *         volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
+         *         or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+         *         `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
+         *         of the image's, for the command of a `run`.
          */
         SandboxSpec: {
             /** @default native */
@@ -2120,8 +2654,8 @@ export interface components {
             image?: string;
             /** @default moderate */
             profile?: string;
-            /** @default root */
-            user?: string;
+            /** @default null */
+            user?: string | null;
             /** @default true */
             toolchains?: boolean;
             /** @default false */
@@ -2166,6 +2700,8 @@ export interface components {
             workspace?: string | null;
             /** @default false */
             workspace_secrets?: boolean;
+            /** @default [] */
+            volumes?: string[];
             /**
              * @default show
              * @enum {unknown}
@@ -2173,6 +2709,13 @@ export interface components {
             workspace_ignored?: "hide" | "show";
             /** @default null */
             workspace_branch?: string | null;
+            /**
+             * @default missing
+             * @enum {unknown}
+             */
+            pull?: "always" | "missing" | "never";
+            /** @default null */
+            entrypoint?: string[] | null;
         };
         /**
          * SandboxUpdate
@@ -2279,6 +2822,11 @@ export interface components {
             /** @default 5 */
             grace_seconds?: number;
         };
+        /** TagImage */
+        TagImage: {
+            image: string;
+            name: string;
+        };
         /**
          * Taken
          * @description So many bytes of stdin are on their way to the command, since the stream began.
@@ -2375,6 +2923,39 @@ export interface components {
             started_at: number;
             state_dir: string | null;
             url: string | null;
+        };
+        /**
+         * VolumeInfo
+         * @description A volume. `used_bytes`: what it takes on the disk, if that was asked for; `used_complete`
+         *         false: it is that, and more, in directories too deep to be looked at.
+         */
+        VolumeInfo: {
+            id: string;
+            name: string;
+            owner: string;
+            state: string;
+            exclusive: boolean;
+            quota_bytes: number | null;
+            created_at: number;
+            sandboxes: components["schemas"]["VolumeUser"][];
+            used_bytes: number | null;
+            used_files: number | null;
+            used_complete: boolean | null;
+        };
+        /** VolumeList */
+        VolumeList: {
+            volumes: components["schemas"]["VolumeInfo"][];
+        };
+        /**
+         * VolumeUser
+         * @description A sandbox that has the volume, running or not.
+         */
+        VolumeUser: {
+            id: string;
+            name: string | null;
+            state: string;
+            path: string;
+            read_only: boolean;
         };
         /**
          * Words
@@ -2543,6 +3124,7 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Sandbox"];
+                    "text/event-stream": unknown;
                 };
             };
             /** @description Made. */
@@ -2909,6 +3491,158 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listVolumes: {
+        parameters: {
+            query?: {
+                owner?: string;
+                usage?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    createVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewVolume"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeVolume: {
+        parameters: {
+            query?: {
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    exportVolume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    importVolume: {
+        parameters: {
+            query?: {
+                quota_bytes?: number;
+                exclusive?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id or name of the volume. */
+                volume: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VolumeInfo"];
+                };
             };
             default: components["responses"]["Problem"];
         };
@@ -3775,6 +4509,255 @@ export interface operations {
             default: components["responses"]["Problem"];
         };
     };
+    listImages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeImage: {
+        parameters: {
+            query: {
+                image: string;
+                force?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageRemoved"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    inspectImage: {
+        parameters: {
+            query: {
+                image: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageDetail"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pullImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PullImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    saveImages: {
+        parameters: {
+            query?: {
+                image?: string[];
+                format?: "docker" | "oci";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    loadImages: {
+        parameters: {
+            query?: {
+                name?: string;
+                platform?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageList"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    importImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ImportImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    tagImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TagImage"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImageInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pruneImages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PruneImages"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImagesPruned"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    buildImage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Built"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
     listBackends: {
         parameters: {
             query?: {
@@ -3844,6 +4827,52 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["AuditPage"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getDiskUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiskUsage"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    pruneSystem: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Prune"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pruned"];
                 };
             };
             default: components["responses"]["Problem"];

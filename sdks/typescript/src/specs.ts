@@ -8,7 +8,7 @@ import type { Schemas } from "./wire.ts";
 export interface SandboxSpec {
   /** The engine: `native` unless given; `runc`, `crun` and `gvisor` where they are installed. */
   backend?: string;
-  /** `host` (this machine's programs) unless given, or a directory. */
+  /** `host` (this machine's programs) unless given, a directory, or a name such as `debian:12`. */
   image?: string;
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
@@ -36,6 +36,8 @@ export interface SandboxSpec {
   workspace?: string;
   /** Whether files in it that look like secrets are shown. They are not, unless true. */
   workspaceSecrets?: boolean;
+  /** `NAME:/path[:ro]`: volumes that it has; one that is not there yet is made. */
+  volumes?: string[];
   /** Whether files in it that git ignores are shown; they are, unless `hide`. */
   workspaceIgnored?: "show" | "hide";
   /** Of the git repository there, this branch: where it is checked out, or in a checkout of its own. */
@@ -59,4 +61,10 @@ export function specBody(spec: SandboxSpec, client: Client): Schemas["SandboxSpe
 
 function snake(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** Whether it has to wait for as long as a registry takes: the image is no directory, nor `host`. */
+export function mayBeFetched(spec: SandboxSpec): boolean {
+  const { image = "host" } = spec;
+  return image !== "host" && !/^[/.~]/.test(image);
 }

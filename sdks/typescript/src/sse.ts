@@ -17,9 +17,15 @@ export interface ServerEvent {
 export async function* serverEvents(
   client: Client,
   path: string,
-  request: CallOptions & { query?: Query } = {},
+  request: CallOptions & {
+    query?: Query;
+    method?: string;
+    json?: unknown;
+    upload?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+    headers?: Record<string, string>;
+  } = {},
 ): AsyncGenerator<ServerEvent, void, undefined> {
-  const headers = { Accept: "text/event-stream" };
+  const headers = { ...request.headers, Accept: "text/event-stream" };
   const pieces = client.pieces(path, { ...request, headers, patience: SILENCE_SECONDS });
   let kind = "";
   for await (const line of lines(pieces)) {

@@ -5,6 +5,7 @@ import {
   AgentKernelError,
   Client,
   CommandResult,
+  ConflictError,
   Host,
   InvalidInputError,
   NotFoundError,
@@ -35,6 +36,28 @@ describe("one sandbox, and what the daemon knows of it", () => {
     expect(engines.find(({ name }) => name === "native")).toMatchObject({ found: true });
     const { findings } = await host.doctor();
     expect(findings.length).toBeGreaterThan(3);
+  });
+
+  test("volumes: made, used, exported, imported; and what the disk has", async () => {
+    const { volumes } = host;
+    expect(await volumes.create("ts", { exclusive: true })).toMatchObject({ exclusive: true });
+    const user = await Sandbox.create({ volumes: ["ts:/data"] });
+    await user.exec(["sh", "-c", "echo 42 > /data/answer"]);
+    expect(await rejection(volumes.remove("ts"))).toBeInstanceOf(ConflictError);
+    await user.remove();
+    const pieces: Buffer[] = [];
+    for await (const piece of volumes.export("ts")) pieces.push(piece);
+    expect(Buffer.concat(pieces).includes("answer")).toBe(true);
+    expect(await volumes.importArchive("ts-copy", pieces)).toMatchObject({ name: "ts-copy" });
+    expect((await volumes.list()).map(({ name }) => name)).toEqual(["ts", "ts-copy"]);
+    expect((await volumes.get("ts-copy")).used_bytes).toBeGreaterThan(0);
+    const { parts, free_bytes: free } = await host.diskUsage();
+    expect(parts.find(({ kind }) => kind === "volumes")).toMatchObject({ count: 2 });
+    expect(free).toBeGreaterThan(0);
+    const planned = await host.prune({ volumes: true, dryRun: true });
+    expect(planned.items.filter(({ kind }) => kind === "volumes")).toHaveLength(2);
+    for (const name of ["ts", "ts-copy"]) await volumes.remove(name, { force: true });
+    expect(await volumes.list({ usage: true })).toEqual([]);
   });
 
   test("tokens: made, listed, ended; and the daemon's numbers", async () => {

@@ -39,6 +39,7 @@ test("the public door has these names, and no others", () => {
     "Sandbox",
     "Secrets",
     "Tokens",
+    "Volumes",
     "Workspace",
     "run",
     "runBatch",

@@ -18,6 +18,7 @@ import msgspec
 from agentkernel.errors import UnsupportedError
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.images.model import RootFilesystem
+from agentkernel.images.view import View
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.security.profiles import Limits
 from agentkernel.workspaces.model import Workspace
@@ -31,6 +32,23 @@ NOT_AVAILABLE = "not available"
 """Begins `enforced_by` of that line in a sandbox that should have one and has not."""
 
 
+NEW_VOLUME = "made with this sandbox"
+"""Begins `enforced_by` of the line `volume` for one that was not there before."""
+
+
+class VolumeMount(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume and where the sandbox has it. `quota_bytes`: it is a disk of that size. `exclusive`:
+    no other sandbox runs with it. `is_new`: it was made for this sandbox."""
+
+    id: str
+    name: str
+    path: str
+    read_only: bool = False
+    quota_bytes: int | None = None
+    exclusive: bool = False
+    is_new: bool = False
+
+
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an engine needs, expanded: no profile names, no defaults left to fill in.
 
@@ -41,7 +59,10 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     `host_env`: the user's variables that say where toolchains are; none: this process's own count.
     `network`: it gets a way out through the gateway, with this inside; None: it has loopback only,
     and `without_network` says why if its profile gives it more. `workspace`: a directory of
-    the host that it has.
+    the host that it has. `volumes`: those are there, and nobody else has an exclusive one. `image`:
+    `host`, a directory, or a reference with a digest of an image that is stored here. `entrypoint`:
+    instead of the image's own. `building`: what it changes becomes a layer, so /tmp and /run are
+    the image's own.
     """
 
     id: str
@@ -61,6 +82,9 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkSetup | None = None
     without_network: str = ""
     workspace: Workspace | None = None
+    volumes: tuple[VolumeMount, ...] = ()
+    entrypoint: list[str] | None = None
+    building: bool = False
 
 
 class EffectiveLine(msgspec.Struct, frozen=True):
@@ -76,17 +100,25 @@ class EffectiveLine(msgspec.Struct, frozen=True):
 
 def notices(lines: Iterable[EffectiveLine]) -> list[str]:
     """Sentences for whoever made the sandbox: the limits and the network that it should have and
-    has not."""
+    has not, and the volumes that came to be with it."""
     lines = list(lines)
-    return [
-        f"{line.what} {line.value} is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
-    ] + [
-        f"the network of its profile is {line.enforced_by}"
-        for line in lines
-        if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
-    ]
+    return (
+        [
+            f"{line.what} {line.value} is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_ENFORCED) and line.what in LIMITS
+        ]
+        + [
+            f"the network of its profile is {line.enforced_by}"
+            for line in lines
+            if line.enforced_by.startswith(NOT_AVAILABLE) and line.what == "network"
+        ]
+        + [
+            f"the volume {line.value} is new: it stays when the sandbox goes"
+            for line in lines
+            if line.enforced_by.startswith(NEW_VOLUME) and line.what == "volume"
+        ]
+    )
 
 
 class SandboxUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +288,13 @@ class Backend(ABC):
         """Ends whatever still runs of a kept sandbox that nobody holds, and keeps its files.
         Idempotent; cheap where nothing does."""
 
+    async def image_view(
+        self, blueprint: Blueprint, progress: Progress | None = None
+    ) -> View | None:
+        """The files of its image as commands will find them, to look up what the host must know of
+        it; None: it is the machine's own, or this engine can't tell. May unpack it first."""
+        return None
+
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
         """Raises UnsupportedError where they can't be seen from outside."""
         raise UnsupportedError(f"{self.name} has no workspaces")
@@ -263,6 +302,11 @@ class Backend(ABC):
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         """Removes those changes. Preconditions: the sandbox does not run."""
         raise UnsupportedError(f"{self.name} has no workspaces")
+
+    def changed_files(self, blueprint: Blueprint) -> str:
+        """The directory of the host that holds what a sandbox has changed of its image. Raises
+        UnsupportedError where there is none. Preconditions: the sandbox does not run."""
+        raise UnsupportedError(f"{self.name} builds no images")
 
     def describe(self) -> dict[str, Any]:
         """Name, isolation and features, for `setup --check --json` and the API."""

@@ -2,20 +2,23 @@
 
 One completer for all shells, on the parser that the command line is: a script hands over the words
 typed so far and gets candidates, a line each, with a tab and a description where there is one.
-Names of sandboxes come from the daemon if one runs; none is started, and no error is ever shown.
+Names of sandboxes and images come from the daemon if one runs; none is started, and no error is
+ever shown.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agentkernel.cli.values import printable
 
 # Arguments whose values are names of sandboxes that exist (one that may be left out is for a new
 # one); `FILE` and the like are left to the shell.
 _SANDBOXES = ("NAME",)
-_FILES = ("FILE", "SOURCE", "TARGET", "IMAGE")
+_IMAGES = ("IMAGE",)
+_FILES = ("FILE", "SOURCE", "TARGET")
 # What a script takes for "complete files yourself": no candidate can look like it.
 FILES = "\tfiles"
 _DAEMON_SECONDS = 2.0
@@ -138,25 +141,43 @@ def _values(action: argparse.Action, word: str, typed: set[str]) -> Iterator[tup
         for name, state in _sandboxes():
             if name.startswith(word) and name not in typed:
                 yield name, state
+    elif action.metavar in _IMAGES:
+        for name, size in _images():
+            if name.startswith(word) and name not in typed:
+                yield name, size
+        if action.option_strings:
+            yield FILES, ""  # a sandbox can be made from a directory, too
     elif action.metavar in _FILES:
         yield FILES, ""
 
 
 def _sandboxes() -> Iterator[tuple[str, str]]:
-    """Names and states; nothing if there is no daemon, or it does not answer soon."""
+    """Names and states."""
+    for entry in _asked("/v1/sandboxes", {"limit": 1000}).get("sandboxes", ()):
+        yield printable(entry["name"] or entry["id"]), printable(entry["state"])
+
+
+def _images() -> Iterator[tuple[str, str]]:
+    """Names and sizes."""
+    from agentkernel.cli.layer_bars import size_words
+
+    for entry in _asked("/v1/images").get("images", ()):
+        for name in entry["names"]:
+            yield printable(name), size_words(entry["size"])
+
+
+def _asked(path: str, query: dict[str, int] | None = None) -> dict[str, Any]:
+    """The daemon's answer; nothing if there is no daemon, or it does not answer soon."""
     from agentkernel.client._sync.transport import Transport
     from agentkernel.errors import AgentKernelError
 
     transport = Transport(start=False)
     try:
         if not transport.daemon.answers():
-            return
-        body = transport.call(
-            "GET", "/v1/sandboxes", query={"limit": 1000}, seconds=_DAEMON_SECONDS
-        )
-        for entry in body["sandboxes"]:
-            yield printable(entry["name"] or entry["id"]), printable(entry["state"])
+            return {}
+        found: dict[str, Any] = transport.call("GET", path, query=query, seconds=_DAEMON_SECONDS)
+        return found
     except AgentKernelError:
-        return
+        return {}
     finally:
         transport.close()

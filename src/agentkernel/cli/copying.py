@@ -13,6 +13,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 
+from agentkernel.cli.local_files import local_errors, read_all, write_all
 from agentkernel.cli.outcome import say
 from agentkernel.cli.progress import Progress
 from agentkernel.client._sync.files import Files
@@ -24,7 +25,6 @@ from agentkernel.ids import new_id
 from agentkernel.trees.entries import FileType, TreeEntry, TreeSummary
 from agentkernel.trees.tar_writer import BLOCK, TarWriter
 
-_PIECE = 1 << 18
 _STREAM = "-"
 _REMOTE = re.compile(r"([a-z0-9][a-z0-9-]*):(.*)\Z", re.DOTALL)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -76,7 +76,7 @@ class _Download:
             return self._stream(path, name, entry)
         if entry.type != "dir":
             return self._file(path, name, entry, target)
-        with _local_errors(target):
+        with local_errors(target):
             if os.path.isdir(target):
                 target = os.path.join(target, name)
             elif os.path.lexists(target):
@@ -92,7 +92,7 @@ class _Download:
             target = os.path.join(target, name)
         part = f"{target}.{new_id()}.part"
         size = 0
-        with _local_errors(target), contextlib.ExitStack() as undo:
+        with local_errors(target), contextlib.ExitStack() as undo:
             with open(os.open(part, _NEW_FILE, 0o666), "wb") as file:
                 undo.callback(_unlink, part)
                 for piece in self._progress.pieces(self._files.read_stream(path, user=self._user)):
@@ -114,7 +114,7 @@ class _Download:
         size = 0
         for piece in self._progress.pieces(pieces):
             size += len(piece)
-            _write_all(1, piece)
+            write_all(1, piece)
         return TreeSummary(1, size)
 
     def _tar_of_file(self, path: str, name: str, entry: Entry) -> Iterator[bytes]:
@@ -144,11 +144,11 @@ class _Upload:
         if source == _STREAM:
             if sys.stdin.isatty():
                 raise InvalidInputError("a tar archive is expected on stdin", hint="pipe one")
-            pieces = self._progress.pieces(_read_all(0))
+            pieces = self._progress.pieces(read_all(0))
             return self._files.upload_tar(pieces, path, user=self._user)
         name = os.path.basename(os.path.abspath(source))
         there = self._type(path)
-        with _local_errors(source):
+        with local_errors(source):
             if os.path.isdir(source):
                 if there == "dir" and not _is_content(source):
                     path = posixpath.join(path, name)
@@ -159,7 +159,7 @@ class _Upload:
                 if there == "dir" or path.endswith("/"):
                     path = posixpath.join(path, name)
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777
-                pieces = self._progress.pieces(_read_all(file.fileno()))
+                pieces = self._progress.pieces(read_all(file.fileno()))
                 return TreeSummary(1, self._files.write(path, pieces, mode=mode, user=self._user))
 
     def _type(self, path: str) -> str | None:
@@ -174,29 +174,6 @@ def _is_content(path: str) -> bool:
     return path == "." or path.endswith("/.")
 
 
-def _read_all(fd: int) -> Iterator[bytes]:
-    while data := os.read(fd, _PIECE):
-        yield data
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def _unlink(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-@contextlib.contextmanager
-def _local_errors(path: str) -> Iterator[None]:
-    """A failure here in our words; one from inside the sandbox has its own."""
-    try:
-        yield
-    except OSError as exc:
-        if hasattr(exc, "code"):
-            raise
-        where = exc.filename if isinstance(exc.filename, str) else path
-        raise InvalidInputError(f"{where}: {exc.strerror}") from None

@@ -41,8 +41,11 @@ def spec_fields(
         "secrets": options.secret,
         "workspace": _workspace(getattr(options, "workspace", None)),
         "workspace_secrets": getattr(options, "workspace_secrets", None),
+        "volumes": getattr(options, "volume", None),
         "workspace_branch": getattr(options, "branch", None),
         "workspace_ignored": getattr(options, "workspace_ignored", None),
+        "pull": getattr(options, "pull", None),
+        "entrypoint": _entrypoint(getattr(options, "entrypoint", None)),
         # What only files can say; see `project.apply`.
         "command_timeout_seconds": getattr(options, "command_timeout", None),
         "command_output_bytes": getattr(options, "command_output", None),
@@ -71,6 +74,11 @@ def _image(text: str) -> str:
     if text.startswith("~"):
         text = os.path.expanduser(text)
     return os.path.abspath(text) if text.startswith(".") else text
+
+
+def _entrypoint(text: str | None) -> list[str] | None:
+    """One program; nothing: none, whatever the image says."""
+    return None if text is None else [text] if text else []
 
 
 def _workspace(text: str | None) -> str | None:

@@ -77,7 +77,9 @@ def streamed(
     return console.attend()
 
 
-def collected(transport: Transport, path: str, body: dict[str, Any]) -> int:
+def collected(
+    transport: Transport, path: str, body: dict[str, Any], besides: dict[str, Any] | None = None
+) -> int:
     """Carries a command out with all of stdin, and prints its result as one JSON object."""
     if sys.stdin is not None and not os.isatty(0):
         from binascii import b2a_base64
@@ -85,5 +87,6 @@ def collected(transport: Transport, path: str, body: dict[str, Any]) -> int:
         body["stdin_b64"] = b2a_base64(sys.stdin.buffer.read(), newline=False).decode()
     limit = body.get("timeout_seconds")
     seconds = None if limit is None else limit + _GRACE_SECONDS
-    print(json.dumps(transport.call("POST", path, json=body, seconds=seconds)))
+    answer = transport.call("POST", path, json=body, seconds=seconds)
+    print(json.dumps(answer | (besides or {})))
     return 0

@@ -13,6 +13,7 @@ from agentkernel.cli.values import (
     label_entry,
     moment,
     port_entry,
+    size_value,
 )
 from agentkernel.cli.verbs import (
     _group,
@@ -100,6 +101,49 @@ def add_port(commands: Any) -> None:
     listing.add_argument("name", metavar="NAME", help="the sandbox, by name or id")
 
 
+def add_volume(commands: Any) -> None:
+    verbs = _group(commands, "volume", "directories with names that outlive sandboxes")
+    create = _verb(verbs, "create", "make empty volumes")
+    create.add_argument("names", metavar="NAME", nargs="+", help="how to call it")
+    listing = _verb(verbs, "list", "list volumes, what they take, and who has them")
+    listing.add_argument("--all", action="store_true", help="also those of other owners")
+    inspect = _verb(verbs, "inspect", "show a volume")
+    remove = _verb(verbs, "remove", "remove volumes with all that is in them")
+    remove.add_argument(
+        "--force", action="store_true",
+        help="also if stopped sandboxes have it: they can't be started any more then",
+    )  # fmt: skip
+    remove.add_argument("names", metavar="VOLUME", nargs="+", help="by name or id")
+    export = _verb(verbs, "export", "write all that is in a volume as a tar archive")
+    importing = _verb(verbs, "import", "make a new volume from a tar archive")
+    for parser in (inspect, export):
+        parser.add_argument("name", metavar="VOLUME", help="by name or id")
+    importing.add_argument("name", metavar="NAME", help="how to call it; there is none yet")
+    for parser, what in ((export, "write to"), (importing, "read from")):
+        parser.add_argument(
+            "file", metavar="FILE", nargs="?", default="-",
+            help=f"what to {what} (default: -, {'stdout' if parser is export else 'stdin'})",
+        )  # fmt: skip
+    for parser in (create, importing):
+        parser.add_argument(
+            "--quota", type=size_value, metavar="SIZE",
+            help="a disk of its own of that size; needs root",
+        )  # fmt: skip
+        parser.add_argument(
+            "--exclusive", action="store_true", help="at most one sandbox at a time runs with it"
+        )
+
+
+def add_system(commands: Any) -> None:
+    verbs = _group(commands, "system", "what everything takes on the disk, and what can go")
+    _verb(verbs, "df", "show what sandboxes, volumes, images and records take")
+    prune = _verb(verbs, "prune", "remove layers, blobs and downloads that nothing needs")
+    prune.add_argument("--sandboxes", action="store_true", help="and your stopped sandboxes")
+    prune.add_argument("--volumes", action="store_true", help="and your volumes that none has")
+    prune.add_argument("--dry-run", action="store_true", help="only show what would go")
+    prune.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
 def add_network(commands: Any) -> None:
     verbs = _group(commands, "network", "what a sandbox may reach, why, and what it did")
     named = {
@@ -155,6 +199,20 @@ def add_config(commands: Any) -> None:
     unset.add_argument("key", metavar="KEY", help="such as limits.memory")
     check = _verb(verbs, "check", "read the files, and say what the project's would widen")
     check.add_argument("file", metavar="FILE", nargs="?", help="default: the one that is found")
+
+
+def add_detect(commands: Any) -> None:
+    parser = commands.add_parser(
+        "detect",
+        help="show which runtime a command or a project wants, and what `run` would take",
+        description="Shows which runtime CMD wants in the project at DIR (default: here), in which "
+        "version and who asks for it, which image has it, and what `run` would take, and why. "
+        "Reads files and runs nothing of the project. Exit status 1: nothing tells.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "argv", nargs=argparse.REMAINDER, metavar="[DIR] [-- CMD]", help="the project, the command"
+    )
 
 
 def add_trust(commands: Any) -> None:

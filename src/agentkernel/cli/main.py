@@ -46,10 +46,15 @@ def _add_run(commands: Any) -> None:
         "agentkernel.toml, is at /workspace, copy-on-write: what is changed there is gone with the "
         "sandbox (--workspace, --keep). It reaches package registries and nothing else (--network, "
         "--allow), and of this machine it sees /usr and the toolchains on your PATH, read-only. "
+        "Where these lack what CMD or the project asks for, an image has it (`detect`, --image). "
         "What the project's agentkernel.toml and your config.toml say holds where no option says "
         "otherwise.",
     )
     verbs.add_sandbox_options(run)
+    run.add_argument(
+        "--entrypoint", metavar="PROGRAM",
+        help="in place of the image's, before CMD; '': none. Without CMD the image's own is run",
+    )  # fmt: skip
     verbs.add_publish_option(run)
     verbs.add_process_options(run)
     run.add_argument(
@@ -93,11 +98,11 @@ def _add_setup(commands: Any) -> None:
     setup.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _later(name: str) -> Callable[[Any], None]:
+def _later(name: str, module: str = "machine_verbs") -> Callable[[Any], None]:
     """Arguments that the fast paths need not load."""
 
     def add(commands: Any) -> None:
-        getattr(import_module("agentkernel.cli.machine_verbs"), name)(commands)
+        getattr(import_module(f"agentkernel.cli.{module}"), name)(commands)
 
     return add
 
@@ -112,8 +117,11 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
+    "image": (_later("add_image", "image_verbs"), "images", "main"),
+    "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),
+    "detect": (_later("add_detect"), "detecting", "main"),
     "setup": (_add_setup, "setup", "main"),
     "serve": (_later("add_serve"), "serve", "main"),
     "port": (_later("add_port"), "ports", "main"),
@@ -124,6 +132,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "audit": (_later("add_audit"), "audit", "main"),
     "config": (_later("add_config"), "config", "main"),
     "trust": (_later("add_trust"), "trust", "main"),
+    "system": (_later("add_system"), "system", "main"),
     "doctor": (_later("add_doctor"), "doctor", "main"),
     "completion": (_later("add_completion"), "completion", "main"),
 }

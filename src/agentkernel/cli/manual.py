@@ -89,6 +89,51 @@ agentkernel job list work""",
     "job logs": "agentkernel job logs --follow 0123456789abcdefghij",
     "job attach": "agentkernel job attach -i 0123456789abcdefghij",
     "job kill": "agentkernel job kill --signal TERM 0123456789abcdefghij",
+    "image": """\
+agentkernel image pull debian:12
+agentkernel image list
+agentkernel run --image debian:12 -- cat /etc/os-release""",
+    "image pull": """\
+agentkernel image pull debian:12 ghcr.io/owner/app
+agentkernel image pull --json debian:12
+agentkernel image pull --platform linux/arm64 debian:12""",
+    "image load": """\
+agentkernel image load images.tar.gz
+agentkernel image load --name app:1 ./layout
+agentkernel image load""",
+    "image save": """\
+agentkernel image save -o images.tar debian:12 app:1
+agentkernel image save debian:12""",
+    "image import": """\
+agentkernel image import ./rootfs debian:mine
+agentkernel image import -e LANG=C.UTF-8 --workdir /srv --cmd bash ./rootfs app:1""",
+    "image list": "agentkernel image list --json",
+    "image inspect": "agentkernel image inspect debian:12",
+    "image tag": "agentkernel image tag debian:12 base:1",
+    "image remove": """\
+agentkernel image remove debian:12
+agentkernel image remove --force 0123456789ab""",
+    "image prune": """\
+agentkernel image prune
+agentkernel image prune --all""",
+    "volume": """\
+agentkernel volume create cache
+agentkernel run --volume cache:/root/.cache -- pip download requests""",
+    "volume create": """\
+agentkernel volume create cache
+agentkernel volume create --quota 2G --exclusive database""",
+    "volume list": "agentkernel volume list",
+    "volume inspect": "agentkernel volume inspect --json cache",
+    "volume remove": "agentkernel volume remove cache",
+    "volume export": "agentkernel volume export cache cache.tar",
+    "volume import": "agentkernel volume import --quota 2G copy cache.tar",
+    "system": """\
+agentkernel system df
+agentkernel system prune""",
+    "system df": "agentkernel system df --json",
+    "system prune": """\
+agentkernel system prune --dry-run
+agentkernel system prune --sandboxes --volumes --yes""",
     "network": """\
 agentkernel network show work
 agentkernel network why work pypi.org""",
@@ -106,6 +151,10 @@ agentkernel network allow work localhost:5432 10.0.0.7:8080""",
     "info": """\
 agentkernel info
 agentkernel info --profile restrictive --json""",
+    "detect": """\
+agentkernel detect
+agentkernel detect --json ./project -- make test
+agentkernel detect -- python3 main.py""",
     "setup": """\
 agentkernel setup
 agentkernel setup --check native""",
@@ -196,11 +245,15 @@ agentkernel completion bash
 _EXITS: dict[str, str] = {
     **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
-    **dict.fromkeys(("port publish", "port unpublish"), _MANY),
+    **dict.fromkeys(("port publish", "port unpublish", "image remove"), _MANY),
+    **dict.fromkeys(("volume create", "volume remove"), _MANY),
+    "system prune": "0                   done\n2                   wrong arguments\n"
+    "125                 you said no, or not all could be removed; what is left is told",
     "network why": f"{_ONE}it would be denied\n{_PLAIN}",
     "setup": f"{_ONE}the backend that --check names (else native) does not work\n{_PLAIN}",
     "daemon status": f"{_ONE}it does not run\n{_PLAIN}",
     "config check": f"{_ONE}the project's file widens and is not trusted\n{_PLAIN}",
+    "detect": f"{_ONE}nothing tells a runtime\n{_PLAIN}",
     "audit": f"{_ONE}with --verify: the log is not what was written\n{_PLAIN}",
     "doctor": f"{_ONE}something that is needed does not work; --probe: something is open\n{_PLAIN}",
 }

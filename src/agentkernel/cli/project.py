@@ -46,7 +46,7 @@ _OPTIONS = {
     "network.ports": "publish",
 }
 # Lists, where a flag says what is besides.
-_LISTS = {"network.secrets": "secret"}
+_LISTS = {"network.secrets": "secret", "sandbox.volumes": "volume"}
 
 
 def apply(options: argparse.Namespace) -> None:

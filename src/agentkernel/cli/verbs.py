@@ -220,8 +220,13 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
     if image:
         group.add_argument(
             "--image", metavar="IMAGE",
-            help="`host` (this machine's programs, the default) or a directory with a root file "
-            "system",
+            help="`host` (this machine's programs, the default), a directory with a root file "
+            "system, or NAME[:TAG] of an image, pulled if it is not here; `run` without it takes "
+            "what `detect` shows",
+        )  # fmt: skip
+        group.add_argument(
+            "--pull", choices=("missing", "always", "never"),
+            help="when to ask the registry for the image (default: missing)",
         )  # fmt: skip
         group.add_argument(
             "--workspace", metavar="DIR[:cow|ro|rw]|none",
@@ -237,11 +242,17 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "--workspace-ignored", choices=("show", "hide"),
             help="whether files in it that git ignores are there (default: show)",
         )  # fmt: skip
+        group.add_argument(
+            "--volume", action="append", metavar="NAME:/PATH[:ro]",
+            help="a volume at a path inside; made if it is not there yet, and kept; see `volume`",
+        )  # fmt: skip
     group.add_argument(
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",
     )  # fmt: skip
-    group.add_argument("--user", help="root (default), user, or a number")
+    group.add_argument(
+        "--user", help="NAME, UID, NAME:GROUP or UID:GID (default: the image's own, or root)"
+    )
     group.add_argument(
         "--toolchains", choices=("host", "none"),
         help="none: hide toolchains that are outside /usr (pyenv, nvm, cargo, …)",

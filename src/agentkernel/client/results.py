@@ -213,6 +213,54 @@ class SecretInfo(NamedTuple):
             )
 
 
+class ImageInfo(NamedTuple):
+    """An image of the daemon's. `digest` is its manifest's, `id` its config's, `size` what its
+    layers take compressed; `sandboxes`: those that were made from it."""
+
+    names: list[str]
+    digest: str
+    id: str
+    size: int
+    created: str
+    platform: str
+    sandboxes: list[str]
+    raw: dict[str, Any]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> ImageInfo:
+        with _understood():
+            return cls(
+                names=[str(name) for name in body["names"]],
+                digest=str(body["digest"]),
+                id=str(body["id"]),
+                size=int(body["size"]),
+                created=str(body["created"]),
+                platform=str(body["platform"]),
+                sandboxes=[str(name) for name in body["sandboxes"]],
+                raw=dict(body),
+            )
+
+
+class LayerProgress(NamedTuple):
+    """How far a layer is on its way: `state` is "waiting", "elsewhere", "fetching", "fetched",
+    "present", "unpacking" or "ready"; `done` and `total` are bytes of it, compressed."""
+
+    layer: str
+    state: str
+    done: int
+    total: int
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> LayerProgress:
+        with _understood():
+            return cls(
+                layer=str(body["layer"]),
+                state=str(body["state"]),
+                done=int(body["done"]),
+                total=int(body["total"]),
+            )
+
+
 class PortInfo(NamedTuple):
     """A published port. `address` and `host_port`: where it is on the daemon's machine; None: as a
     preview alone. `error` says why it is not open. `token` and `preview_url` are there as far as

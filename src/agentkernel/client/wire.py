@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from agentkernel.errors import (
     AgentKernelError,
@@ -186,6 +186,27 @@ def parse_object(body: bytes | str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise broken("it is no object")
     return value
+
+
+class EventLines:
+    """An event stream's bytes to its events, by name. An `error` is raised, a `ping` not told."""
+
+    def __init__(self) -> None:
+        self._kind = ""
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Exhaust it before the next call."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"event: "):
+                self._kind = line[7:].decode("utf-8", "replace")
+            elif line.startswith(b"data: "):
+                body = parse_object(line[6:])
+                if self._kind == "error":
+                    raise error_of(body)
+                if self._kind != "ping":
+                    yield self._kind, body
 
 
 def raise_problem(head: Head, body: bytes) -> NoReturn:

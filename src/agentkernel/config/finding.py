@@ -29,7 +29,7 @@ def project_file(start: str | None = None) -> str | None:
         here = os.path.realpath(start or os.getcwd())
     except OSError:
         return None  # the current directory is gone
-    top = _top(here)
+    top = project_top(here)
     while True:
         path = os.path.join(here, PROJECT_NAME)
         if os.path.lexists(path):
@@ -39,7 +39,8 @@ def project_file(start: str | None = None) -> str | None:
         here = os.path.dirname(here)
 
 
-def _top(here: str) -> str:
+def project_top(here: str) -> str:
+    """The directory that a project's files end at: the git root or the home above; else `here`."""
     home = home_directory()
     directory = here
     while True:

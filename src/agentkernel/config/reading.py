@@ -20,6 +20,7 @@ from agentkernel.config.schema import (
     check_table_key,
     check_table_size,
 )
+from agentkernel.documents import DocumentError, parse_toml
 from agentkernel.errors import HostError, InvalidInputError, NotFoundError
 
 MAX_BYTES = 64 << 10
@@ -59,17 +60,13 @@ def read_file(path: str, kind: FileKind) -> ConfigFile:
 
 
 def parse(data: bytes, path: str, kind: FileKind, *, owner: int) -> ConfigFile:
-    import tomllib
-
     try:
         text = data.decode()
-        document = tomllib.loads(text)
+        document = parse_toml(text)
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not UTF-8", file=path) from None
-    except tomllib.TOMLDecodeError as exc:
+    except DocumentError as exc:
         raise InvalidInputError(f"{path} is not TOML: {exc}", file=path) from None
-    except RecursionError:
-        raise InvalidInputError(f"{path} is nested too deeply", file=path) from None
     lines = _lines(text)
     file = ConfigFile(kind, path, hashlib.sha256(data).hexdigest(), owner, lines=lines)
     for section, entries in document.items():

@@ -23,6 +23,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.toolchains": "host",
     "sandbox.nested_userns": False,
     "sandbox.workspace": "none",
+    "sandbox.volumes": (),
     "sandbox.workspace_secrets": False,
     "sandbox.workspace_ignored": "show",
     "sandbox.on_ttl": "stop",

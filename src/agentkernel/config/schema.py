@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config import networks
+from agentkernel.config import images, networks
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
+from agentkernel.config.volumes import parse_volume
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import check_name
 from agentkernel.quantities import parse_duration, parse_size
@@ -148,6 +149,14 @@ def _workspace(value: Any) -> str:
     return text
 
 
+def _volume(value: Any) -> str:
+    try:
+        parse_volume(_text(value))
+    except InvalidInputError as exc:
+        raise ValueError(exc.message) from None
+    return str(value)
+
+
 def check_label(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 4096:
         raise ValueError
@@ -191,6 +200,8 @@ KEYS: Mapping[str, Key] = {
         Key("sandbox.nested_userns", _flag, "true or false", "may make user namespaces (weaker)"),
         Key("sandbox.workspace", _workspace, 'text: "DIR", "DIR:ro", "DIR:rw" or "none"',
             "a directory of this machine at /workspace"),
+        Key("sandbox.volumes", _texts(_volume), 'such as ["cache:/root/.cache", "models:/m:ro"]',
+            "volumes that it has, and where"),
         Key("sandbox.workspace_secrets", _flag, "true or false",
             "whether files in it that look like secrets are shown"),
         Key("sandbox.workspace_ignored", _one_of("show", "hide"), '"show" or "hide"',
@@ -243,10 +254,17 @@ KEYS: Mapping[str, Key] = {
             "the proxy that leads out of this machine", _USER),
         Key("network.patterns", networks.check_patterns, "regular expressions",
             "what no request may hold", _USER),
+        Key("images.mirrors", images.check_mirrors,
+            'a section of REGISTRY = ["https://HOST"]', "who is asked before a registry", _USER),
+        Key("images.insecure", images.check_insecure, 'hosts such as ["registry.lan:5000"]',
+            "registries that are spoken to in plain HTTP", _USER),
         Key("daemon.max_sandboxes", _whole(1), "a whole number, 1 or more",
             "most sandboxes at once", _USER),
         Key("daemon.memory_floor", _size(0), 'a size such as "256M"',
             "memory that must stay free for a new one", _USER),
+        Key("daemon.disk_reserve", _size(0), 'a size such as "2G"',
+            "bytes of the disk that must stay free (default: 1G, or 5 % of it if that is less)",
+            _USER),
         Key("daemon.listen", check_address, 'an address such as "127.0.0.1:8700"',
             "where the API is served over TCP, besides the socket", _USER),
         Key("daemon.tls_cert", _path, "an absolute path", "the certificate for it, PEM", _USER),
@@ -269,7 +287,7 @@ TABLES: Mapping[str, tuple[Check, str]] = {
 }
 SECTIONS = (*dict.fromkeys(name.partition(".")[0] for name in KEYS), *TABLES)
 # Not accepted before they do something: a file that relies on them must not seem to work.
-LATER = ("workspace", "agents", "volumes")
+LATER = ("workspace", "agents")
 
 
 def is_operators(name: str) -> bool:

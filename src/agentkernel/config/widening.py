@@ -164,6 +164,8 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.toolchains": lambda now, before: now == "host",
     "sandbox.nested_userns": lambda now, before: bool(now),
     "sandbox.workspace": _never,  # see _workspace_widens
+    # What is in a volume comes from other sandboxes, and goes to them.
+    "sandbox.volumes": _names_more,
     "sandbox.workspace_secrets": lambda now, before: bool(now),
     "sandbox.workspace_ignored": lambda now, before: now == "show",
     "sandbox.name": _never,
@@ -205,6 +207,7 @@ _WHY = {
     "sandbox.user": "root has capabilities",
     "sandbox.toolchains": "it shows toolchains of your home",
     "sandbox.nested_userns": "weaker",
+    "sandbox.volumes": "it shares files with other sandboxes",
     "sandbox.workspace_secrets": "it shows files that look like secrets",
     "sandbox.workspace_ignored": "it shows files that git ignores",
     "sandbox.on_ttl": "it stays on disk",
@@ -214,8 +217,9 @@ _WHY = {
     "limits.timeout": "longer",
 }
 _SIZES = (
-    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "network.max_upload",
-    "network.max_download", "network.max_upload_rate", "network.max_download_rate",
+    "limits.memory", "limits.disk", "limits.output", "daemon.memory_floor", "daemon.disk_reserve",
+    "network.max_upload", "network.max_download", "network.max_upload_rate",
+    "network.max_download_rate",
 )  # fmt: skip
 _TIMES = ("sandbox.ttl", "sandbox.idle_timeout", "limits.timeout")
 

@@ -10,7 +10,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from agentkernel.conformance import commands, confinement, faults, files, life, limits, network
+from agentkernel.conformance import (
+    commands,
+    confinement,
+    faults,
+    files,
+    images,
+    life,
+    limits,
+    network,
+)
 from agentkernel.conformance.bench import Bench, Failed, NotHere
 from agentkernel.errors import AgentKernelError
 
@@ -34,7 +43,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 CASES: tuple[Case, ...] = tuple(
     Case(function.__name__, (function.__doc__ or "").partition("\n")[0], function)
-    for module in (commands, files, limits, confinement, network, life, faults)
+    for module in (commands, files, images, limits, confinement, network, life, faults)
     for function in module.CASES
 )
 

@@ -26,6 +26,7 @@ from agentkernel.trees.entries import (
 )
 
 RECORD_MAX: Final = 1 << 16
+NOBODY: Final = 65534
 _COUNT_MAX: Final = (1 << 63) - 1
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -149,21 +150,29 @@ def record(body: dict[str, Any]) -> bytes:
     return len(payload).to_bytes(4, "little") + payload
 
 
-def tree_bytes(part: Part) -> bytes:
-    """A part of a tree as it goes to the guest. Ids stay behind: they are not the guest's."""
+def tree_bytes(part: Part, *, owners: bool = False) -> bytes:
+    """A part of a tree as it goes to the guest. Ids stay behind, as they are not the guest's,
+    unless `owners`."""
     if isinstance(part, bytes):
         return part
     body: dict[str, Any] = {
         "path": to_bytes(part.path),
         "type": part.type.value,
-        "mode": part.mode & 0o777,
+        "mode": part.mode & (0o7777 if owners else 0o777),
         "mtime_ms": part.mtime_ms,
     }
+    if owners:
+        body |= {"uid": _known_id(part.uid), "gid": _known_id(part.gid)}
     if part.type is FileType.FILE:
         body["size"] = part.size
     elif part.type is FileType.LINK:
         body["target"] = to_bytes(part.target)
     return record(body)
+
+
+def _known_id(id: int) -> int:
+    """What no process can be is nobody's."""
+    return id if id < 0xFFFFFFFF else NOBODY
 
 
 class RecordReader:

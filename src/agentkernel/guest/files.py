@@ -334,7 +334,25 @@ class GuestFiles:
         limit_files: int = DEFAULT_TREE_FILES,
     ) -> TreeSummary:
         """The same from records that are packed already."""
-        arguments = {"limit_bytes": limit_bytes, "limit_files": limit_files, "parents": True}
+        return await self._tree_write(path, data, limit_bytes=limit_bytes, limit_files=limit_files)
+
+    async def tree_restore(
+        self,
+        path: FilePath,
+        data: AsyncIterable[bytes],
+        *,
+        limit_bytes: int = DEFAULT_TREE_BYTES,
+        limit_files: int = DEFAULT_TREE_FILES,
+    ) -> TreeSummary:
+        """The same with the owners and all of the modes that the records have."""
+        return await self._tree_write(
+            path, data, limit_bytes=limit_bytes, limit_files=limit_files, owners=True
+        )
+
+    async def _tree_write(
+        self, path: FilePath, data: AsyncIterable[bytes], **arguments: Any
+    ) -> TreeSummary:
+        arguments["parents"] = True
         async with self._open("tree.write", path, **arguments) as call:
             async for piece in data:
                 await call.send(piece)

@@ -4,23 +4,36 @@ A layer is a directory `layers/<name>`, where the name holds a key of what it wa
 built as `layers/.tmp-…` and renamed, so a name that exists is whole. The builder holds a lock on
 its temporary directory; a temporary directory without a holder was left by a killed builder, and
 the next builder removes it.
+
+Files of an image's layers may belong to ids that only the user's own namespace can remove: whoever
+has the means gives a `remove` for them. Without it, what can't be removed is left to those who
+have.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable, Collection
 
-from agentkernel.errors import HostError
+from agentkernel.errors import AgentKernelError, HostError, ResourceExhaustedError
 
 StrPath = str | os.PathLike[str]
 Progress = Callable[[str], None]
+Remove = Callable[[str], None]
 
 TEMPORARY = ".tmp-"
 USED = ".used"
+_SHORT = {
+    errno.ENOSPC: "make room on the disk that holds the state directory",
+    errno.EDQUOT: "make room, or raise the quota",
+    errno.EMFILE: "raise `ulimit -n`, or remove some sandboxes",
+    errno.ENFILE: "raise fs.file-max by sysctl",
+    errno.ENOMEM: "stop sandboxes or other programs",
+}
 # A process may have resolved a layer and not yet have written down that a sandbox uses it.
 KEEP_UNUSED_S = 24 * 3600
 # How often the "still used" mark of a layer is renewed; far below KEEP_UNUSED_S.
@@ -46,11 +59,13 @@ def layer(
     progress: Progress | None = None,
     message: str = "",
     flush: bool = True,
+    remove: Remove | None = None,
 ) -> str:
     """The path of layer `name`; if there is none, `build` fills an empty directory for it.
 
     Safe to call from many processes at once: they may build twice, and the first rename wins.
-    `flush=False` is for layers without files: in the journal a rename follows the mkdirs anyway.
+    `flush=False` is for layers without files, for in the journal a rename follows the mkdirs
+    anyway, and for builders that have flushed them.
     """
     directory = layers_dir(cache_dir)
     path = os.path.join(directory, name)
@@ -62,15 +77,23 @@ def layer(
         progress(message)
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        remove_abandoned(cache_dir)
-        _build(directory, path, build, flush)
+        remove_abandoned(cache_dir, remove)
+        _build(directory, path, build, flush, remove or remove_tree)
     except OSError as error:
-        raise HostError(
-            f"cannot write the layer cache in {directory}: {error.strerror or error}",
-            hint="free disk space, or point XDG_CACHE_HOME at a directory you can write to",
-        ) from error
+        if isinstance(error, AgentKernelError):
+            raise
+        raise not_written(error, directory) from error
     _mark_used(path)
     return path
+
+
+def not_written(error: OSError, directory: str) -> AgentKernelError:
+    """What it means that the cache can't be written."""
+    words = f"cannot write the layer cache in {directory}: {error.strerror or error}"
+    if error.errno in _SHORT:
+        return ResourceExhaustedError(words, hint=_SHORT[error.errno])
+    hint = "set AGENTKERNEL_STATE_DIR to a directory that you can write to"
+    return HostError(words, hint=hint)
 
 
 def _require_own(directory: str) -> None:
@@ -86,7 +109,17 @@ def _require_own(directory: str) -> None:
         )
 
 
-def remove_abandoned(cache_dir: StrPath) -> list[str]:
+def find(cache_dir: StrPath, name: str) -> str | None:
+    """The path of layer `name` if it is there; it is in use from now on."""
+    path = os.path.join(layers_dir(cache_dir), name)
+    _require_own(os.path.dirname(path))
+    if not os.path.isdir(path):
+        return None
+    _mark_used(path)
+    return path
+
+
+def remove_abandoned(cache_dir: StrPath, remove: Remove | None = None) -> list[str]:
     """Remove what killed builders left; returns the paths."""
     removed = []
     directory = layers_dir(cache_dir)
@@ -98,21 +131,51 @@ def remove_abandoned(cache_dir: StrPath) -> list[str]:
         if fd is None:
             continue
         try:
-            remove_tree(path)
-            removed.append(path)
+            if remove is not None:
+                remove(path)
+            else:
+                with contextlib.suppress(PermissionError):
+                    remove_tree(path)
+            if not os.path.lexists(path):
+                removed.append(path)
         finally:
             os.close(fd)
     return removed
 
 
 def prune(
-    cache_dir: StrPath, in_use: Collection[str], *, keep_unused_s: float = KEEP_UNUSED_S
+    cache_dir: StrPath,
+    in_use: Collection[str],
+    *,
+    keep_unused_s: float = KEEP_UNUSED_S,
+    remove: Remove | None = None,
 ) -> list[str]:
     """Remove layers that are not in `in_use` (host paths) and that nobody resolved lately."""
+    removed = remove_abandoned(cache_dir, remove)
+    for path in unused(cache_dir, in_use, keep_unused_s=keep_unused_s):
+        discard(cache_dir, path, remove)
+        removed.append(path)
+    return removed
+
+
+def discard(cache_dir: StrPath, path: str, remove: Remove | None = None) -> None:
+    """Removes a layer. Preconditions: nothing stands on it. Idempotent."""
+    # Out of sight first: a reader finds the whole layer or none. In the same directory, since one
+    # of another owner can't be moved to another. Whoever sees it there may remove it.
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, os.path.join(layers_dir(cache_dir), _temporary_name()))
+    _unlink(path + USED)
+    remove_abandoned(cache_dir, remove)
+
+
+def unused(
+    cache_dir: StrPath, in_use: Collection[str], *, keep_unused_s: float = KEEP_UNUSED_S
+) -> list[str]:
+    """Paths of the layers that `prune` would remove."""
     directory = layers_dir(cache_dir)
     kept = {os.path.realpath(path) for path in in_use}
-    removed = remove_abandoned(cache_dir)
     now = time.time()
+    found = []
     for name in _names(directory):
         path = os.path.join(directory, name)
         if name.startswith(TEMPORARY) or name.endswith(USED) or os.path.realpath(path) in kept:
@@ -121,18 +184,9 @@ def prune(
             last = os.stat(path + USED).st_mtime
         except OSError:
             last = os.stat(path).st_ctime
-        if now - last < keep_unused_s:
-            continue
-        # Out of sight first: a reader finds the whole layer or none.
-        doomed = _temporary(directory)
-        try:
-            os.rename(path, os.path.join(doomed[0], "layer"))
-            remove_tree(doomed[0])
-        finally:
-            os.close(doomed[1])
-        _unlink(path + USED)
-        removed.append(path)
-    return removed
+        if now - last >= keep_unused_s:
+            found.append(path)
+    return found
 
 
 def remove_tree(path: str) -> None:
@@ -155,7 +209,9 @@ def remove_tree(path: str) -> None:
         return
 
 
-def _build(directory: str, path: str, build: Callable[[str], None], flush: bool) -> None:
+def _build(
+    directory: str, path: str, build: Callable[[str], None], flush: bool, remove: Remove
+) -> None:
     temporary, fd = _temporary(directory)
     try:
         build(temporary)
@@ -166,9 +222,11 @@ def _build(directory: str, path: str, build: Callable[[str], None], flush: bool)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-            remove_tree(temporary)  # another process was first; its layer is as good
+            remove(temporary)  # another process was first; its layer is as good
     except BaseException:
-        remove_tree(temporary)
+        # What can't be removed now the next builder removes: nobody holds it any more.
+        with contextlib.suppress(OSError, AgentKernelError):
+            remove(temporary)
         raise
     finally:
         os.close(fd)
@@ -177,7 +235,7 @@ def _build(directory: str, path: str, build: Callable[[str], None], flush: bool)
 def _temporary(directory: str) -> tuple[str, int]:
     """A new directory that this process holds, as (path, descriptor)."""
     while True:
-        path = os.path.join(directory, f"{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}")
+        path = os.path.join(directory, _temporary_name())
         os.mkdir(path, 0o755)
         try:
             fd = _lock(path)
@@ -195,6 +253,10 @@ def _temporary(directory: str) -> tuple[str, int]:
             os.chmod(path, 0o755)
             return path, fd
         os.close(fd)
+
+
+def _temporary_name() -> str:
+    return f"{TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def _lock(path: str) -> int | None:

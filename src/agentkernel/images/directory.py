@@ -38,7 +38,7 @@ def resolve_directory(
 ) -> RootFilesystem:
     """The directory as an image. `protected` are directories (state, runtime) it may not hold."""
     real = _validated(path, cache_dir, protected)
-    lowers = [real, _floor(cache_dir, ids)]
+    lowers = [real, floor(cache_dir, ids)]
     notes = [f"The image is {real}; what changes there while a sandbox runs may be seen inside."]
     if ids.kind != "range" and _has_foreign_directories(real, ids.host_uid):
         lowers.insert(0, skeleton(real, cache_dir, progress))
@@ -50,6 +50,7 @@ def resolve_directory(
         stacks=(Stack("/", tuple(lowers)),),
         environment=guest_environment(ids, list(DEFAULT_PATH)),
         notes=tuple(notes),
+        kind="directory",
     )
 
 
@@ -99,7 +100,8 @@ def _has_foreign_directories(real: str, uid: int) -> bool:
     return False
 
 
-def _floor(cache_dir: StrPath, ids: IdView) -> str:
+def floor(cache_dir: StrPath, ids: IdView) -> str:
+    """The layer below an image, with what the image may lack."""
     files = {path: text for path, text in etc.fresh_files("/bin/sh").items() if path in FILES}
 
     def build(target: str) -> None:

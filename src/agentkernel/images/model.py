@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 IdKind = Literal["range", "subuid", "single"]
+ImageKind = Literal["host", "directory", "oci"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Tree:
 class RootFilesystem:
     """An image, resolved on this machine for one kind of id map.
 
-    `stacks[0].target` is "/". `environment` is what every process starts from (PATH included);
-    `home` is the home of root or of `user`, whichever the sandbox runs as. `notes` are sentences
-    for `info` about what differs from the machine outside.
+    `stacks[0].target` is "/". `environment` is what every process starts from (PATH included).
+    `notes` are sentences for `info` about what differs from the machine outside. What an image says
+    of its command: `cwd`, which is made if it is missing, `entrypoint` and `cmd`.
     """
 
     reference: str
@@ -64,3 +65,14 @@ class RootFilesystem:
     trees: tuple[Tree, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    kind: ImageKind = "host"
+    cwd: str = "/"
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+
+
+def image_kind(reference: str) -> ImageKind:
+    """What is meant by the words after `--image`."""
+    if reference == "host":
+        return "host"
+    return "directory" if reference.startswith(("/", ".", "~")) else "oci"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agentkernel.errors import InvalidInputError, UnsupportedError
+from agentkernel.errors import InvalidInputError
 from agentkernel.images.cache import Progress, StrPath
 from agentkernel.images.model import IdView, RootFilesystem
 
@@ -19,7 +19,8 @@ def resolve_image(
     environment: Mapping[str, str] | None = None,
     protected: Sequence[StrPath] = (),
 ) -> RootFilesystem:
-    """`host`, or a path that starts with `/`, `.` or `~`."""
+    """`host`, or a path that starts with `/`, `.` or `~`. What has to be unpacked first is resolved
+    by images/oci."""
     if reference == "host":
         from agentkernel.images.host import resolve_host
 
@@ -32,8 +33,7 @@ def resolve_image(
         return resolve_directory(reference, cache_dir, ids, progress=progress, protected=protected)
     if not reference.strip():
         raise InvalidInputError("the image has no name", hint="use --image host or --image DIR")
-    raise UnsupportedError(
-        f"cannot use the image {reference!r}: images from registries are not supported yet",
-        hint="use --image host (this machine's programs), or --image ./DIR with an unpacked root"
-        " filesystem",
+    raise InvalidInputError(
+        f"{reference[:200]!r} is neither `host` nor a directory",
+        hint="a directory begins with / or ./",
     )

@@ -1,4 +1,4 @@
-"""Who may still come in: how many sandboxes, and how much memory must stay free."""
+"""Who may still come in: how many sandboxes, how much memory and disk must stay free."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from agentkernel.errors import ResourceExhaustedError
 
 @dataclass(frozen=True)
 class Admission:
-    """Bounds of one kernel. A refusal says which bound and what to do."""
+    """Bounds of one kernel. A refusal says which bound and what to do. `disk_reserve_bytes` is
+    `space`'s to hold, for all that writes; None: its default."""
 
     max_sandboxes: int = 1000
     memory_floor_bytes: int = 256 << 20
+    disk_reserve_bytes: int | None = None
 
     @classmethod
     def of_user(cls) -> Admission:
@@ -28,6 +30,7 @@ class Admission:
         return cls(
             max_sandboxes=values.get("daemon.max_sandboxes", cls.max_sandboxes),
             memory_floor_bytes=values.get("daemon.memory_floor", cls.memory_floor_bytes),
+            disk_reserve_bytes=values.get("daemon.disk_reserve"),
         )
 
     def check(self, running: int) -> None:

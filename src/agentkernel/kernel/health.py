@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -34,9 +33,11 @@ from agentkernel.kernel.checks import Probe, check_others, probe_backend
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import schema
 from agentkernel.network.starting import LOG_NAME, try_gateway
+from agentkernel.quantities import short_size
+from agentkernel.space import HINT as ROOM
+from agentkernel.space import room_at
 
 State = Literal["ok", "warn", "fail"]
-LITTLE_SPACE = 1 << 30
 NO_SPACE = 64 << 20
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 
@@ -171,11 +172,11 @@ def state_directory(path: str) -> Finding:
         there = os.path.dirname(there)
     try:
         info = os.stat(there)
-        free = shutil.disk_usage(there).free
+        room = room_at(there)
     except OSError as exc:
         return Finding(what, "fail", f"{path}: {exc.strerror}", hint)
     kind = filesystem_of(there)
-    detail = f"{path}, {kind}, {free / (1 << 30):.1f} GiB free"
+    detail = f"{path}, {kind}, {short_size(room.free)} free"
     if there != path:
         if not os.access(there, os.W_OK | os.X_OK):
             return Finding(what, "fail", f"{detail}; it can't be made in {there}", hint)
@@ -187,10 +188,11 @@ def state_directory(path: str) -> Finding:
             what, "warn", f"{detail}; others may look into it (mode {info.st_mode & 0o777:o})",
             f"chmod 700 {path}",
         )  # fmt: skip
-    if free < NO_SPACE:
-        return Finding(what, "fail", f"{detail}: too little", "make room, or " + hint)
-    if free < LITTLE_SPACE:
-        return Finding(what, "warn", f"{detail}: little", "make room, or " + hint)
+    if room.free < NO_SPACE:
+        return Finding(what, "fail", f"{detail}: too little", f"{ROOM}; or {hint}")
+    if room.is_short:
+        words = f"{detail}: nothing new is made below {short_size(room.reserve)}"
+        return Finding(what, "warn", words, f"{ROOM}; or {hint}")
     return Finding(what, "ok", detail)
 
 

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import time
 from builtins import list as List
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +28,8 @@ from agentkernel import faults
 from agentkernel.audit.log import Retention
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
-from agentkernel.backends.registry import Backends
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
+from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.errors import (
     AgentKernelError,
     ConflictError,
@@ -36,10 +37,15 @@ from agentkernel.errors import (
     NetworkUnavailableError,
     NotFoundError,
 )
+from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
+from agentkernel.kernel.image_holds import holding_images
+from agentkernel.kernel.image_use import with_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.insight import Known, end_counted
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.live import Live
@@ -56,12 +62,16 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
+from agentkernel.kernel.system import System
+from agentkernel.kernel.templates import Templates
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
+from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.watch import Watch
 from agentkernel.kernel.workspaces import Workspaces, with_branch
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.secrets.bindings import guest_environment
+from agentkernel.space import set_reserve
 
 LOCAL_OWNER = "local"
 
@@ -81,6 +91,7 @@ class Kernel(Changes, Looks):
         self.backends = Backends(self.state_dir)
         self.engines = Engines(self.state_dir)
         self._admission = admission or Admission()
+        set_reserve(self._admission.disk_reserve_bytes)
         self._lock = StateLock(self.state_dir)
         self._audit = audit
         self._operator = operator
@@ -94,6 +105,11 @@ class Kernel(Changes, Looks):
         self.networks: Networks
         self.network: NetworkControl
         self.workspaces: Workspaces
+        self.volumes: Volumes
+        self.system: System
+        self.images: Images
+        self.builds: Builds
+        self.templates: Templates
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -118,14 +134,26 @@ class Kernel(Changes, Looks):
         self.networks = Networks(self.state_dir, self._store, operator, self._secret_values)
         self.secrets.on_change = self.networks.secrets_changed
         self.network = NetworkControl(
-            self._store, self._find, self.trail, self.networks, self._making
+            self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
+        self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
+        self.builds = Builds(self, self.trail, LocalLayerWorker())
+        self.templates = Templates(self, self.trail)
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
+        native = self.backends[DEFAULT_BACKEND]
+        self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
+        self.system = System(
+            self._store, self.trail, self.state_dir, self.volumes, self._remove_pruned
+        )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
             await self.backends.collect_garbage()
+            await self.volumes.load()
             self._live = await reconcile(self._store, self.backends, self.trail)
+            for record in await self._store.all_sandboxes():
+                if record.state in ("running", "error"):
+                    self.volumes.hold_again(record)
             await self.networks.find(await self._with_a_way_out())
             self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
@@ -147,6 +175,7 @@ class Kernel(Changes, Looks):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.images.close()
         await self.networks.close()
         await self.workspaces.close()
         await self.ports.close_all()
@@ -163,6 +192,7 @@ class Kernel(Changes, Looks):
     # -- life -----------------------------------------------------------------------------------
 
     @audited("sandbox.create")
+    @holding_images
     async def create(
         self,
         spec: SandboxSpec,
@@ -179,16 +209,19 @@ class Kernel(Changes, Looks):
         owned: bool = False,
         id: str | None = None,
         secrets_of: str | None = None,
+        building: bool = False,
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
         `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
-        `secrets_of`: whose secrets it may use; its owner's, unless given.
+        `secrets_of`: whose secrets it may use; its owner's, unless given. `building`: its changes
+        are to become a layer.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
+        spec = self.templates.applied(spec)
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):
             raise InvalidInputError(
@@ -198,16 +231,22 @@ class Kernel(Changes, Looks):
         if owned and not spec.ephemeral:
             raise InvalidInputError("what ends with this process can't be kept")
         at_end: AtEnd = "remove" if spec.ephemeral else "stop"
+        self._admission.check(len(self._live))
         blueprint = await with_branch(expand(spec, owned=owned))
+        blueprint = msgspec.structs.replace(blueprint, building=building)
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         bound = await self.secrets.resolve(spec.secrets, owner=secrets_of or owner)
         setting = self._making.setting(spec.network, spec.profile, bound)
         if id is not None:
             blueprint = msgspec.structs.replace(blueprint, id=id)
         if has_any(setting):
-            setup = await self._making.setup(setting, spec.image, name or blueprint.id)
+            view = await backend.image_view(blueprint, progress)
+            setup = await self._making.setup(setting, view, name or blueprint.id)
             blueprint = msgspec.structs.replace(blueprint, network=setup)
-        self._admission.check(len(self._live))
+        self.system.require_space()
         self.trail.found(blueprint.id, name)
+        volumes = await self.volumes.find(spec, owner)
+        blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
         now = time.time()
         record = SandboxRecord(
             id=blueprint.id,
@@ -228,13 +267,18 @@ class Kernel(Changes, Looks):
             network=msgspec.to_builtins(setting) if blueprint.network else None,
             ports=msgspec.to_builtins(wanted_ports(spec.ports)) or None,
         )
-        while True:
-            inserted = await insert_row(self._store, record, idempotency)
-            if inserted.created:
-                asked = spec.network is not None or bool(spec.secrets)
-                return await self._make(inserted.record, blueprint, progress, asked)
-            if settled := await self._settled(inserted.record):
-                return settled
+        try:
+            while True:
+                inserted = await insert_row(self._store, record, idempotency)
+                if inserted.created:
+                    asked = spec.network is not None or bool(spec.secrets)
+                    made = await self._make(inserted.record, blueprint, progress, asked)
+                    return made if building else await self.templates.begin(made, new=True)
+                if settled := await self._settled(inserted.record):
+                    return settled
+        except BaseException:
+            await self.volumes.take_back(volumes)
+            raise
 
     async def _make(
         self,
@@ -249,6 +293,7 @@ class Kernel(Changes, Looks):
         async with live.changing:
             try:
                 faults.point("create.row")
+                self.volumes.hold(record, blueprint)
                 ports = self.ports.open_new(record)
                 try:
                     live.begin(await backend.create(blueprint, progress))
@@ -280,6 +325,7 @@ class Kernel(Changes, Looks):
                         record.id, state="removing", error=left.message, events=[failed]
                     )
                     raise exc from left
+                self.volumes.release(record.id)
                 try:
                     await self._store.remove_sandbox(blueprint.id, events=[failed])
                 finally:
@@ -327,7 +373,14 @@ class Kernel(Changes, Looks):
             faults.point("start.begin")
             async with _held_unless_done(live):
                 await self._end(record, live)
-            live.begin(await self.backends[record.backend].start(_blueprint(record)))
+            blueprint = _blueprint(record)
+            self.volumes.hold(record, blueprint)
+            try:
+                live.begin(await self.backends[record.backend].start(blueprint))
+            except BaseException:
+                # When it raises, nothing runs.
+                self.volumes.release(record.id)
+                raise
             try:
                 await self._open_network(record, live)
                 faults.point("start.connected")
@@ -337,7 +390,7 @@ class Kernel(Changes, Looks):
                 raise
             await self.ports.open_again(record, live)
             faults.point("start.done")
-            return record
+        return await self.templates.begin(record, new=False)
 
     @audited("sandbox.stop")
     async def stop(
@@ -381,13 +434,22 @@ class Kernel(Changes, Looks):
         usage = await end_counted(sandbox, lambda it: it.stop(grace_seconds))
         # What was never ours: a start that was cut off, or one that did not answer when we came.
         await self.backends[record.backend].end(record.id)
+        self.volumes.release(record.id)
         lost = await self._store.mark_jobs_lost(record.id)
         live.running_jobs.clear()
         return usage, len(lost)
 
     @audited("sandbox.remove")
-    async def remove(self, id: str, *, owner: str | None = None, reason: str = "asked") -> None:
-        """Ends it and removes every trace but its events."""
+    async def remove(
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        reason: str = "asked",
+        taking: Callable[[Sandbox], Awaitable[None]] | None = None,
+    ) -> None:
+        """Ends it and removes every trace but its events. `taking` gets hold of its files between
+        the two."""
         record, live = await self._find(id, owner)
         backend = self.backends[record.backend]
         async with live.changing, _held_unless_done(live):
@@ -397,9 +459,14 @@ class Kernel(Changes, Looks):
             await self.networks.release(record.id)
             self.ports.close(record.id)
             sandbox, live.sandbox = live.sandbox, None
+            if taking is not None and sandbox is not None:
+                await sandbox.usage()  # what only a running one can say
+                await sandbox.stop()
+                await taking(sandbox)
             usage = await end_counted(sandbox, lambda it: it.destroy())
             if not sandbox:
                 await backend.remove(record.id)
+            self.volumes.release(record.id)
             self.networks.remove(record.id)
             faults.point("remove.files")
             usage = usage or Known.of(record).usage
@@ -409,6 +476,9 @@ class Kernel(Changes, Looks):
             )
             self._live.pop(record.id, None)
             faults.point("remove.done")
+
+    async def _remove_pruned(self, record: SandboxRecord) -> None:
+        await self.remove(record.id, reason="pruned")
 
     async def _running(self, record: SandboxRecord, kind: str, **changes: Any) -> SandboxRecord:
         now = time.time()
@@ -440,6 +510,9 @@ class Kernel(Changes, Looks):
     async def _open_network(self, record: SandboxRecord, live: Live) -> None:
         if live.sandbox and (setting := setting_of(record)):
             await self.networks.attach(live.sandbox, record.owner, setting)
+
+    async def _image_view(self, record: SandboxRecord) -> View | None:
+        return await self.backends[record.backend].image_view(_blueprint(record))
 
     async def _secret_values(
         self, owners: Iterable[str], references: Iterable[str]

@@ -6,6 +6,7 @@ not allowed any more are closed.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta
 
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.errors import AgentKernelError, InvalidInputError
+from agentkernel.images.view import View
 from agentkernel.kernel.jobs import Find
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.network_making import NetworkMaking
@@ -27,6 +29,7 @@ from agentkernel.network.policy.request import NetworkRequest, Target, check_pha
 from agentkernel.network.policy.targets import check_rule
 
 MOST_RULES = 2048
+ImageView = Callable[[SandboxRecord], Awaitable[View | None]]
 
 
 class RuleChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,13 +80,20 @@ class NetworkControl:
     """See the module."""
 
     def __init__(
-        self, store: Store, find: Find, trail: Trail, networks: Networks, making: NetworkMaking
+        self,
+        store: Store,
+        find: Find,
+        trail: Trail,
+        networks: Networks,
+        making: NetworkMaking,
+        view: ImageView,
     ) -> None:
         self._store = store
         self._find = find
         self.trail = trail
         self._networks = networks
         self._making = making
+        self._view = view
 
     async def show(self, id: str, *, owner: str | None = None) -> NetworkState:
         record, live = await self._find(id, owner)
@@ -172,9 +182,8 @@ class NetworkControl:
         changes: dict[str, Any] = {"network": msgspec.to_builtins(setting)}
         setup = None
         if record.network is None:
-            setup = await self._making.setup(
-                setting, str(record.blueprint["image"]), record.name or record.id
-            )
+            view = await self._view(record)
+            setup = await self._making.setup(setting, view, record.name or record.id)
             changes["blueprint"] = {
                 **record.blueprint,
                 "network": msgspec.to_builtins(setup),

@@ -15,6 +15,7 @@ from agentkernel.backends.base import Sandbox
 from agentkernel.config.finding import user_file
 from agentkernel.errors import InvalidInputError, StateError
 from agentkernel.guest.files import GuestFiles
+from agentkernel.images.view import View
 from agentkernel.network.guest_files.page import network_page
 from agentkernel.network.guest_files.setup import network_setup
 from agentkernel.network.policy.model import (
@@ -26,6 +27,7 @@ from agentkernel.network.policy.model import (
 )
 from agentkernel.network.policy.operator import operator_setting
 from agentkernel.network.policy.request import NetworkRequest, expand_network
+from agentkernel.network.registries.apt import DIRECTORY as APT_DIRECTORY
 from agentkernel.network.registries.machine import MachineReader, distribution_of
 from agentkernel.network.registries.model import Credential, Machine
 from agentkernel.network.secrets.placeholders import make_placeholder
@@ -35,6 +37,8 @@ from agentkernel.network.starting import package_environment
 MACHINE = "machine/"
 """Before the reference of a credential that this machine's own package clients use."""
 _MOST_AUTHORITIES = 16 << 20
+_MOST_SOURCES = 1 << 16
+_MOST_FILES = 64
 _AUTHORITY = ("network", "authority", "certificate.pem")
 
 
@@ -70,13 +74,15 @@ class NetworkMaking:
         ]
         return msgspec.structs.replace(setting, secrets=(*secrets, *bound))
 
-    async def setup(self, setting: NetworkSetting, image: str, name: str) -> NetworkSetup:
-        """`name`: what the sandbox is called, for the page that its agents may read."""
+    async def setup(self, setting: NetworkSetting, image: View | None, name: str) -> NetworkSetup:
+        """`image`: its files, unless it is the machine's own. `name`: what the sandbox is called,
+        for the page that its agents may read."""
         told = {bound.reference: bound.placeholder for bound in setting.secrets}
         return network_setup(
             self._machine(),
             await self._authority(),
-            distribution=None if image == "host" else _distribution(image),
+            distribution=None if image is None else _distribution(image),
+            image_sources={} if image is None else _apt_sources(image),
             placeholder=lambda reference, _: told.get(MACHINE + reference),
             page=network_page(setting, name),
         )
@@ -203,12 +209,18 @@ def _binding(credential: Credential) -> SecretBinding | None:
     )
 
 
-def _distribution(image: str) -> str:
-    """Of a directory's own system: apt's sources are of one."""
-    for place in ("etc/os-release", "usr/lib/os-release"):
-        try:
-            with open(os.path.join(image, place), encoding="utf-8", errors="replace") as file:
-                return distribution_of(file.read(1 << 16))
-        except OSError:
-            continue
+def _distribution(image: View) -> str:
+    """Of an image's own system: apt's sources are of one."""
+    for place in ("/etc/os-release", "/usr/lib/os-release"):
+        if text := image.read(place, _MOST_SOURCES):
+            return distribution_of(text.decode("utf-8", "replace"))
     return ""
+
+
+def _apt_sources(image: View) -> dict[str, str]:
+    """What the image's own apt would ask, by file."""
+    below = f"{APT_DIRECTORY}/sources.list.d"
+    names = [name for name in image.names(below) if name.endswith((".list", ".sources"))]
+    paths = [f"{APT_DIRECTORY}/sources.list", *(f"{below}/{name}" for name in names[:_MOST_FILES])]
+    texts = {path: image.read(path, _MOST_SOURCES) for path in paths}
+    return {path: text.decode("utf-8", "replace") for path, text in texts.items() if text}

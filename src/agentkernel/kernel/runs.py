@@ -21,6 +21,7 @@ from agentkernel.backends.registry import Backends
 from agentkernel.errors import UnsupportedError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.commands import ExecResult, run_command
+from agentkernel.kernel.image_use import StoredImages, with_image
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.network.policy.model import NetworkSetup
@@ -37,6 +38,7 @@ class Runs:
     def __init__(self, state_dir: Path | None = None) -> None:
         self.state_dir = state_dir or state_directory()
         self.backends = Backends(self.state_dir)
+        self.images = StoredImages(self.state_dir)
         self._sandboxes: dict[str, Sandbox] = {}
 
     async def __aenter__(self) -> Runs:
@@ -60,6 +62,7 @@ class Runs:
         _check_needs_no_daemon(spec)
         backend = self.backends[spec.backend]
         blueprint = expand(spec, owned=True)
+        blueprint = await with_image(blueprint, spec, self.images, self.state_dir, progress)
         if way_out:
             blueprint = msgspec.structs.replace(blueprint, network=NetworkSetup())
         elif spec.network is None and security_profile(spec.profile).network:
@@ -91,6 +94,7 @@ def _check_needs_no_daemon(spec: SandboxSpec) -> None:
         "a network needs": spec.network is not None and not _is_none(spec.network),
         "secrets need": bool(spec.secrets),
         "published ports need": bool(spec.ports),
+        "volumes need": bool(spec.volumes),
         "a branch needs": spec.workspace_branch is not None,
     }
     for words, is_wanted in wanted.items():

@@ -70,13 +70,17 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
     it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
     `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-    it is checked out or else in a checkout of the sandbox's own.
+    it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
+    volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
+    or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+    `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
+    of the image's, for the command of a `run`. `template`: its name, in place of an image's.
     """
 
     backend: str = DEFAULT_BACKEND
     image: str = "host"
     profile: str = "moderate"
-    user: str = "root"
+    user: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     toolchains: bool = True
     nested_userns: bool = False
     memory_bytes: int | None = None
@@ -97,8 +101,12 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ports: Annotated[list[str], Meta(max_length=64)] = []
     workspace: Annotated[str, Meta(max_length=4200)] | None = None
     workspace_secrets: bool = False
+    volumes: Annotated[list[Annotated[str, Meta(max_length=1200)]], Meta(max_length=64)] = []
     workspace_ignored: Literal["show", "hide"] = "show"
     workspace_branch: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    pull: Literal["missing", "always", "never"] = "missing"
+    entrypoint: Annotated[list[str], Meta(max_length=1024)] | None = None
+    template: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -119,7 +127,7 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
     return Blueprint(
         id=new_id(),
         image=spec.image,
-        user=spec.user,
+        user=spec.user or "root",
         toolchains=spec.toolchains,
         capabilities=profile.capabilities,
         seccomp=profile.seccomp,
@@ -132,6 +140,7 @@ def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
         ephemeral=spec.ephemeral,
         host_env=spec.host_env,
         workspace=_workspace(spec),
+        entrypoint=spec.entrypoint,
     )
 
 

@@ -19,6 +19,7 @@ from agentkernel.kernel.commands import (
     start_command,
     until_started_or_lost,
 )
+from agentkernel.kernel.image_use import first_command
 from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import SandboxRecord, Store
 
@@ -73,6 +74,20 @@ class Uses:
             )
             self.look_at_limits(live, result.status)
             return result
+
+    async def first_command(
+        self,
+        id: str,
+        argv: Sequence[str] | None,
+        shell: str | None,
+        *,
+        owner: str | None = None,
+    ) -> list[str]:
+        """What a sandbox of one command runs: the caller's words, with what its image says of
+        them. Raises InvalidInputError where that is nothing."""
+        _, live = await self._find(id, owner)
+        with live.used() as sandbox:
+            return first_command(sandbox.blueprint, sandbox.root, argv, shell)
 
     async def judge(
         self, id: str, status: ExitStatus | None, *, owner: str | None = None

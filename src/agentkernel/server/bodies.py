@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.model import image_kind
 from agentkernel.kernel.spec import SandboxSpec
 
 MAX_OUTPUT_BYTES: Final = 64 << 20
@@ -123,8 +124,8 @@ class Run(SandboxSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_bytes: OutputBytes | None = None
     ttl_seconds: Seconds | None = None
 
-    def words(self) -> list[str]:
-        return command_words(self.argv, self.shell)
+    def check(self) -> None:
+        check_first(self.argv, self.shell, self)
 
     def options(self) -> ProcessOptions:
         return ProcessOptions(cwd=self.cwd, timeout_seconds=self.timeout_seconds)
@@ -176,6 +177,15 @@ def command_words(argv: list[str] | None, shell: str | None) -> list[str]:
     if (argv is None) == (shell is None):
         raise InvalidInputError("a command has either argv or shell")
     return ["sh", "-c", shell] if shell is not None else argv or []
+
+
+def check_first(argv: list[str] | None, shell: str | None, spec: SandboxSpec) -> None:
+    """Raises InvalidInputError for what can't be the command of a sandbox of its own: an image may
+    have one, and nothing else has."""
+    if shell is not None or image_kind(spec.image) != "oci":
+        command_words(argv, shell)
+        if shell is None and not argv:
+            raise InvalidInputError("a command needs at least one word")
 
 
 def input_bytes(text: str | None, encoded: str | None) -> bytes:

@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 
 from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
+from agentkernel.images.model import image_kind
 from agentkernel.kernel.kernel import LOCAL_OWNER
 from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
@@ -112,7 +113,7 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
         return spec
     if spec.workspace not in (None, NONE):
         caller.check("host-paths")
-    if spec.image != "host":
+    if image_kind(spec.image) == "directory":
         caller.check("host-paths")
     return msgspec.structs.replace(spec, host_env={})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -57,6 +57,10 @@ class OneCommand:
             ttl_seconds=self._ttl_seconds,
             progress=progress,
         )
+
+    async def words(self, argv: Sequence[str] | None, shell: str | None) -> list[str]:
+        """The command, with what its image says of it. Preconditions: it is made."""
+        return await self._service.kernel.first_command(self.id, argv, shell)
 
     async def make_telling(self) -> AsyncGenerator[str, None]:
         """Makes it, and gives the sentences about that while it goes on."""

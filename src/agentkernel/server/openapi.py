@@ -32,6 +32,7 @@ _TAGS: Final = {
     "files": "Every call runs inside the sandbox; a link of the guest's leads nowhere else.",
     "events": "What happened, in order.",
     "network": "What a sandbox may reach, and what became of it.",
+    "images": "What sandboxes are made from: fetched, loaded, saved, removed. Everybody's.",
     "secrets": "What sandboxes may use without knowing it; no answer has a value.",
     "tokens": "Who may call over a network, and what.",
 }
@@ -43,6 +44,7 @@ _PATH_WORDS: Final = {
     "name": "Name of the secret.",
     "token": "Id or name of the token.",
     "port": "Number of the port inside.",
+    "volume": "Id or name of the volume.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

@@ -31,8 +31,9 @@ from agentkernel.server.problems import (
 
 Handler = Callable[..., Awaitable[Any]]
 Tag = Literal[
-    "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "secrets", "tokens"
-]
+    "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "images", "volumes",
+    "secrets", "tokens",
+]  # fmt: skip
 BYTES: Final = "application/octet-stream"
 TAR: Final = "application/x-tar"
 EVENTS: Final = "text/event-stream"

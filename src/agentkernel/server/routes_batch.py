@@ -11,7 +11,7 @@ from agentkernel.errors import AgentKernelError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.server.answers import Batch, BatchEntry, Problem, result_of
 from agentkernel.server.app import Service, service_of
-from agentkernel.server.bodies import BatchCommand, RunBatch
+from agentkernel.server.bodies import BatchCommand, RunBatch, check_first
 from agentkernel.server.callers import permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
@@ -25,7 +25,7 @@ async def _run_batch(request: Request, body: RunBatch) -> Batch:
     service = service_of(request)
     spec = permitted(request, body.spec)
     for command in body.commands:
-        command.words()
+        check_first(command.argv, command.shell, spec)
         command.input()
     free = asyncio.Semaphore(body.parallel)
 
@@ -53,7 +53,7 @@ async def _result(
         await sandbox.make()
         result = await service.kernel.run(
             id,
-            command.words(),
+            await sandbox.words(command.argv, command.shell),
             options,
             stdin=command.input(),
             output_bytes=command.output_bytes,

@@ -19,7 +19,7 @@ from agentkernel.kernel.ports import ports_of
 from agentkernel.server import sse
 from agentkernel.server.answers import Result, result_of
 from agentkernel.server.app import service_of
-from agentkernel.server.bodies import Command, Exec, Run, RunStream
+from agentkernel.server.bodies import Command, Exec, Run, RunStream, check_first
 from agentkernel.server.callers import owner_of, permitted
 from agentkernel.server.one_command import OneCommand
 from agentkernel.server.operations import route
@@ -56,19 +56,21 @@ async def _exec(request: Request, body: Exec) -> Response:
 async def _run(request: Request, body: Run) -> Response:
     service = service_of(request)
     body = permitted(request, body)
-    words, data = body.words(), body.input()
+    body.check()
+    data = body.input()
     sandbox = OneCommand(service, request, body, body.ttl_seconds)
     # The environment of the sandbox is the command's: what it says there is its own word.
     options = body.options()
     if VARIABLE not in body.env:
         options = traced(request, options)
     if sse.is_wanted(request):
-        events = _run_events(request, sandbox, words, options, data, body.output_bytes)
+        events = _run_events(request, sandbox, body, options, data)
         return await sse.stream(request, events)
 
     async def work() -> ExecResult:
         async with sandbox.removed_then() as id:
             await sandbox.make()
+            words = await sandbox.words(body.argv, body.shell)
             return await service.kernel.run(
                 id, words, options, stdin=data, output_bytes=body.output_bytes
             )
@@ -79,10 +81,9 @@ async def _run(request: Request, body: Run) -> Response:
 async def _run_events(
     request: Request,
     sandbox: OneCommand,
-    words: Sequence[str],
+    body: Run,
     options: ProcessOptions,
     data: bytes,
-    output_bytes: int | None,
 ) -> AsyncGenerator[bytes, None]:
     async with sandbox.removed_then() as id:
         async with aclosing(sandbox.make_telling()) as texts:
@@ -92,8 +93,9 @@ async def _run_events(
             yield sse.event("notice", Words(text=sentence))
         for entry in await _published(request, id) if sandbox.publishes else ():
             yield sse.event("published", entry)
+        words = await sandbox.words(body.argv, body.shell)
         async with aclosing(
-            _command_events(request, id, words, options, data, output_bytes)
+            _command_events(request, id, words, options, data, body.output_bytes)
         ) as events:
             async for event in events:
                 yield event
@@ -120,12 +122,12 @@ async def _command_events(
 
 
 async def _exec_stream(socket: WebSocket, frames: Frames, first: Command) -> None:
-    await _stream(socket, frames, socket.path_params["id"], first)
+    await _stream(socket, frames, socket.path_params["id"], first, first.words())
 
 
 async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> None:
-    first.command.words()  # wrong words need no sandbox
     spec = permitted(socket, first.spec)
+    check_first(first.command.argv, first.command.shell, spec)  # wrong words need no sandbox
     sandbox = OneCommand(service_of(socket), socket, spec, first.ttl_seconds)
     async with sandbox.removed_then() as id:
         await frames.prepare(sandbox.make)
@@ -133,14 +135,17 @@ async def _run_stream(socket: WebSocket, frames: Frames, first: RunStream) -> No
             await frames.notice(sentence)
         for entry in await _published(socket, id) if sandbox.publishes else ():
             await frames.published(entry.port, entry.address, entry.host_port)
-        await _stream(socket, frames, id, first.command)
+        words = await sandbox.words(first.command.argv, first.command.shell)
+        await _stream(socket, frames, id, first.command, words)
 
 
-async def _stream(socket: WebSocket, frames: Frames, id: str, command: Command) -> None:
+async def _stream(
+    socket: WebSocket, frames: Frames, id: str, command: Command, words: Sequence[str]
+) -> None:
     kernel, owner = service_of(socket).kernel, owner_of(socket)
     options = traced(socket, command.options())
     process: GuestProcess
-    async with kernel.exec(id, command.words(), options, owner=owner) as process:
+    async with kernel.exec(id, words, options, owner=owner) as process:
         await frames.carry(
             process,
             stdin=options.stdin or options.pty is not None,

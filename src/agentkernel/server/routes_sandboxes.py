@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Final
 
 import msgspec
@@ -11,13 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from agentkernel.backends.base import Progress
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
 from agentkernel.kernel.probe.findings import ProbeResult
-from agentkernel.kernel.store import Idempotency
+from agentkernel.kernel.store import Idempotency, SandboxRecord
 from agentkernel.kernel.store.store import MAX_PAGE
 from agentkernel.kernel.updates import SandboxUpdate
+from agentkernel.server import sse
 from agentkernel.server.answers import (
+    Ended,
+    Problem,
     Sandbox,
     SandboxDetail,
     SandboxPage,
@@ -29,7 +35,9 @@ from agentkernel.server.app import service_of
 from agentkernel.server.bodies import Extend, NewSandbox, Probe, Stop
 from agentkernel.server.callers import caller_of, owner_of, permitted, secrets_owner
 from agentkernel.server.operations import route
+from agentkernel.server.output_events import Words
 from agentkernel.server.problems import json_response
+from agentkernel.server.telling import BEGUN, Telling
 
 EVERYONE: Final = "*"
 
@@ -46,20 +54,37 @@ async def _create(request: Request, body: NewSandbox) -> Response:
     service = service_of(request)
     body = permitted(request, body)
     id = new_id()
-    record = await service.kernel.create(
-        body,
-        name=body.name,
-        owner=caller_of(request).owner,
-        secrets_of=secrets_owner(request),
-        labels=body.labels,
-        ttl_seconds=body.ttl_seconds,
-        idle_seconds=body.idle_seconds,
-        on_ttl=body.on_ttl,
-        on_idle=body.on_idle,
-        idempotency=_idempotency(request, body),
-        id=id,
-    )
+
+    async def work(progress: Progress | None = None) -> SandboxRecord:
+        return await service.kernel.create(
+            body,
+            name=body.name,
+            owner=caller_of(request).owner,
+            secrets_of=secrets_owner(request),
+            labels=body.labels,
+            ttl_seconds=body.ttl_seconds,
+            idle_seconds=body.idle_seconds,
+            on_ttl=body.on_ttl,
+            on_idle=body.on_idle,
+            idempotency=_idempotency(request, body),
+            id=id,
+            progress=progress,
+        )
+
+    if sse.is_wanted(request):
+        return await sse.stream(request, _creating(Telling(work, lambda sentence: sentence)))
+    record = await work()
     return json_response(sandbox_of(record), 201 if record.id == id else 200)
+
+
+async def _creating(telling: Telling[str, SandboxRecord]) -> AsyncGenerator[bytes, None]:
+    """What is being made for it, such as an image, and then the sandbox."""
+    async with aclosing(telling.words()) as sentences:
+        await telling.begun()
+        yield BEGUN
+        async for sentence in sentences:
+            yield sse.event("progress", Words(text=sentence))
+    yield sse.event("sandbox", sandbox_of(telling.task.result()))
 
 
 def _idempotency(request: Request, body: NewSandbox) -> Idempotency | None:
@@ -149,6 +174,7 @@ ROUTES: list[BaseRoute] = [
         "POST", "/v1/sandboxes", _create, needs="manage", id="createSandbox", tag="sandboxes",
         summary="Make a sandbox and start it; 200: a repetition, it was there",
         answers={201: Sandbox, 200: Sandbox},
+        events={"progress": Words, "sandbox": Sandbox, "error": Problem, "ping": Ended},
         headers={"Idempotency-Key": "makes it safe to repeat: 1 to 256 characters"},
     ),
     route(

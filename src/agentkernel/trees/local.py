@@ -27,6 +27,7 @@ from agentkernel.trees.entries import (
     to_bytes,
     to_text,
 )
+from agentkernel.trees.ignoring import Ignore
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -176,11 +177,13 @@ class TreePacker:
     """`parts` is the tree, `summary` is right when that is exhausted.
 
     Order is by name, links are sent as they are, what changes while it is read is padded or cut
-    to the size that was announced. Ids stay behind: they are not the sandbox's.
+    to the size that was announced. Ids stay behind: they are not the sandbox's. What `ignore`
+    leaves out is not read.
     """
 
     def __init__(self, directory: str | os.PathLike[str], **limits: int) -> None:
         self._root = directory
+        self.ignore: Ignore | None = None
         self._count = TreeCount(**limits)
         self._skipped = 0
 
@@ -205,13 +208,24 @@ class TreePacker:
                     status = os.stat(name, dir_fd=at, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
+                is_ignored = self.ignore is not None and self.ignore.leaves_out(to_text(path))
+                if is_ignored and not stat.S_ISDIR(status.st_mode):
+                    continue
                 if stat.S_ISDIR(status.st_mode):
+                    if (
+                        is_ignored
+                        and self.ignore is not None
+                        and self.ignore.leaves_out_all_below(to_text(path))
+                    ):
+                        continue
                     if len(stack) >= _DEPTH_MAX:
                         raise InvalidInputError(
                             f"the directory is more than {_DEPTH_MAX} levels deep"
                         )
                     deeper = os.open(name, _DIRECTORY, dir_fd=at)
                     stack.append((deeper, _names(deeper), path + b"/"))
+                    if is_ignored:
+                        continue  # what is an exception in it brings its directories along
                     self._count.add(0)
                     yield _entry(path, FileType.DIRECTORY, status)
                 elif stat.S_ISLNK(status.st_mode):

@@ -54,6 +54,8 @@ class TarReader:
     def __init__(self, **limits: int) -> None:
         # The last PAX comment: where our own archives say whether they are whole.
         self.comment = b""
+        # What it says of the tree's root itself.
+        self.root: TreeEntry | None = None
         self._count = TreeCount(**limits)
         self._buffer = bytearray()
         self._content = 0  # bytes of the file that are still to come
@@ -143,6 +145,7 @@ class TarReader:
         if not path:
             if type is not FileType.DIRECTORY or not raw:
                 raise _bad("its root is not a directory")
+            self.root = self._tree_entry(block, ".", type, 0, b"")
             return None
         if not is_clean(path):
             raise _bad(f"it has a path that leads outside or is too long: {_shown(raw)}")
@@ -150,6 +153,11 @@ class TarReader:
             raise _bad(f"it has a link that leads nowhere: {_shown(raw)}")
         self._count.add(size)
         self._content, self._padding = size, -size % BLOCK
+        return self._tree_entry(block, path, type, size, target)
+
+    def _tree_entry(
+        self, block: bytes, path: str, type: FileType, size: int, target: bytes
+    ) -> TreeEntry:
         return TreeEntry(
             path,
             type,

@@ -26,6 +26,7 @@ user = 1000
 toolchains = "none"
 nested_userns = false
 workspace = "."
+volumes = ["cache:/var/cache", "models:/models:ro"]
 workspace_secrets = false
 workspace_ignored = "hide"
 name = "web"
@@ -121,6 +122,33 @@ def test_the_operators_network(user: Write) -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidInputError, match="must be"):
             user(f"[network]\n{text}\n")
+
+
+def test_registries_of_images_are_the_users_alone(user: Write, project: Write) -> None:
+    text = (
+        '[images]\ninsecure = ["Registry.lan:5000", "10.0.0.7"]\n[images.mirrors]\n'
+        '"docker.io" = ["https://mirror.corp", "https://harbor.corp:8443/hub/"]\n'
+        '"quay.io" = "http://[::1]:5000"\n'
+    )
+    assert user(text).values == {
+        "images.insecure": ("registry.lan:5000", "10.0.0.7"),
+        "images.mirrors": {
+            "docker.io": ("https://mirror.corp", "https://harbor.corp:8443/hub"),
+            "quay.io": ("http://[::1]:5000",),
+        },
+    }
+    with pytest.raises(InvalidInputError, match="'images' is not a key") as caught:
+        project(text)
+    assert caught.value.hint == "it belongs in the user's config.toml"
+    for wrong in (
+        'mirrors = "https://mirror.corp"', 'mirrors = { "docker.io" = [] }',
+        'mirrors = { "docker.io" = ["mirror.corp"] }', 'mirrors = { "a b" = ["https://c"] }',
+        'mirrors = { "docker.io" = ["https://user:word@mirror.corp"] }',
+        'mirrors = { "docker.io" = ["https://mirror.corp/../x"] }', "insecure = 5",
+        'insecure = ["http://registry.lan"]', 'insecure = ["registry.lan:99999"]',
+    ):  # fmt: skip
+        with pytest.raises(InvalidInputError, match="must be"):
+            user(f"[images]\n{wrong}\n")
 
 
 @pytest.mark.parametrize(

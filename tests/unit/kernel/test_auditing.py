@@ -16,6 +16,7 @@ from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
 from agentkernel.kernel.changes import Changes
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
@@ -23,8 +24,10 @@ from agentkernel.kernel.network_control import NetworkControl
 from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.system import System
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
+from agentkernel.kernel.volumes import Volumes
 from agentkernel.kernel.workspaces import Workspaces
 from agentkernel.server.app import Service, build_app
 
@@ -41,6 +44,7 @@ EXEMPT = {
     "Looks.statistics": "counts",
     "Looks.audit_lines": "looks at the log",
     "Looks.follow_audit": "looks at the log",
+    "Uses.first_command": "says what is about to be run, whose line is written by exec",
     "Uses.judge": "says how a command ended, whose line is written by exec",
     "Uses.files": "each call of what it gives is audited: AuditedFiles",
     "Kernel.live": "what the reaper looks at",
@@ -75,6 +79,21 @@ EXEMPT = {
     "Tokens.list": "looks at records",
     "Tokens.check": "who is refused is in the log: `request`, by the door",
     "Tokens.over": "waits",
+    "Volumes.load": "part of kernel.start; what it removes is noted",
+    "Volumes.list": "looks at records",
+    "Volumes.inspect": "looks at a record, and measures",
+    "Volumes.find": "part of sandbox.create; a volume it makes has a line of its own",
+    "Volumes.take_back": "part of sandbox.create; what it removes has a line of its own",
+    "Volumes.hold": "part of sandbox.create and sandbox.start",
+    "Volumes.hold_again": "part of kernel.start",
+    "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Images.ready": "part of sandbox.create; what it fetches has no line of its own",
+    "Images.release": "part of sandbox.create",
+    "Images.close": "part of kernel.stop",
+    "Images.list": "looks at images",
+    "Images.inspect": "looks at an image",
+    "System.require_space": "part of sandbox.create",
+    "System.df": "measures",
 }
 
 # What a request leads to in the log. A route that is not here fails a test: decide what it is.
@@ -122,6 +141,23 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/workspace/diff": "workspace.diff",
     "POST /v1/sandboxes/{id}/workspace/apply": "workspace.apply",
     "DELETE /v1/sandboxes/{id}/workspace": "workspace.discard",
+    "GET /v1/images": LOOKS,
+    "GET /v1/images/details": LOOKS,
+    "POST /v1/images/pull": "image.pull",
+    "PUT /v1/images/archive": "image.load",
+    "GET /v1/images/archive": "image.save",
+    "POST /v1/images/import": "image.import",
+    "POST /v1/images/tag": "image.tag",
+    "POST /v1/images/prune": "image.prune",
+    "DELETE /v1/images": "image.remove",
+    "POST /v1/volumes": "volume.create",
+    "GET /v1/volumes": LOOKS,
+    "GET /v1/volumes/{volume}": LOOKS,
+    "DELETE /v1/volumes/{volume}": "volume.remove",
+    "GET /v1/volumes/{volume}/archive": "volume.export",
+    "PUT /v1/volumes/{volume}/archive": "volume.import",
+    "GET /v1/system/df": LOOKS,
+    "POST /v1/system/prune": "system.prune",
     "GET /v1/events": LOOKS,
     "GET /v1/openapi.json": LOOKS,
     "POST /v1/run/batch": "exec",
@@ -153,11 +189,14 @@ def public_methods() -> dict[str, Any]:
             Changes,
             Looks,
             Uses,
+            Images,
             Jobs,
             NetworkControl,
             Ports,
             Secrets,
+            System,
             Tokens,
+            Volumes,
             Workspaces,
         )
         for name, value in vars(kind).items()

@@ -151,6 +151,55 @@ def test_most_probes_have_a_telling_control(answers: dict[str | None, list[str]]
     assert families & {NETLINK, VSOCK, PACKET}
 
 
+# Arguments, and whether the filter answers in the kernel's place. -1 (32 bits, 64): "leave it".
+EMULATED: list[tuple[str, tuple[int, ...], bool]] = [
+    ("chown", (NOWHERE, 5, 6), True),
+    ("chown", (NOWHERE, 0, 6), True),
+    ("chown", (NOWHERE, 5, -1), True),
+    ("chown", (NOWHERE, 0, 0), False),
+    ("chown", (NOWHERE, -1, 0xFFFFFFFF), False),
+    ("lchown", (NOWHERE, 5, 6), True),
+    ("lchown", (NOWHERE, 0, 0), False),
+    ("fchown", (-1, 5, 6), True),
+    ("fchown", (-1, 0, 0), False),
+    ("fchownat", (-1, NOWHERE, 5, 6, 0), True),
+    ("fchownat", (-1, NOWHERE, 0, 0, 0), False),
+    ("setgroups", (1, NOWHERE), True),
+    ("setuid", (NOBODY,), True),
+    ("setgid", (NOBODY,), True),
+    ("setreuid", (-1, NOBODY), True),
+    ("setregid", (NOBODY, -1), True),
+    ("setresuid", (-1, -1, NOBODY), True),
+    ("setresgid", (NOBODY, NOBODY, NOBODY), True),
+    ("setresuid", (-1, -1, -1), False),
+    ("setreuid", (0xFFFFFFFF, 0xFFFFFFFF), False),
+]
+
+
+def test_ownership_is_emulated(tmp_path: Path) -> None:
+    """The filter's answer is "done", and nothing is: a pointer to nowhere was not even looked at.
+    What names no other id is the kernel's to answer, as under the profile itself."""
+    known = [entry for entry in EMULATED if entry[0] in table(NATIVE)]
+    calls = [call(name, args) for name, args, _ in known]
+    for profile in SHIPPED:
+        without = probe(compile_profile(profile), calls, tmp_path)
+        found = probe(compile_profile(profile, emulate_ids=True), calls, tmp_path)
+        for (name, args, emulated), before, after in zip(known, without, found, strict=True):
+            assert after == ("ok" if emulated else before), (profile, name, args)
+            if emulated and name.endswith(("chown", "chownat", "groups")):
+                assert before != "ok", "the kernel would have said the same"
+
+
+def test_emulation_lets_nothing_through(tmp_path: Path) -> None:
+    """What a profile stops stays stopped: for every system call the verdict is the profile's own or
+    the filter's answer."""
+    names = ["mount", "ptrace", "unshare", "setns", "bpf", "kexec_load", "mknod", "mknodat"]
+    calls = [call(name, (0, 0, 0)) for name in names if name in table(NATIVE)]
+    for profile in SHIPPED:
+        before = probe(compile_profile(profile), calls, tmp_path)
+        assert probe(compile_profile(profile, emulate_ids=True), calls, tmp_path) == before
+
+
 def test_nested_user_namespaces_can_be_opened(tmp_path: Path) -> None:
     calls = [
         call("unshare", (0,)),

@@ -18,6 +18,7 @@ from agentkernel.kernel.store import (
     SandboxRecord,
     Store,
     TokenRecord,
+    VolumeRecord,
     schema,
 )
 
@@ -63,6 +64,16 @@ async def fill(path: Path) -> None:
             created_at=NOW,
         )
         await store.insert_token(token, forget_before=0)
+        volume = VolumeRecord(
+            id="e" * 20,
+            name="cache",
+            owner="uid:1000",
+            state="ready",
+            exclusive=True,
+            quota_bytes=1 << 30,
+            created_at=NOW,
+        )
+        await store.insert_volume(volume)
         await store.append_events([NewEvent(kind="a", sandbox_id=first.id), NewEvent(kind="b")])
 
 

@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import functools
 import os
-import time
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -42,8 +40,10 @@ from agentkernel.backends.local.effective import effective_lines
 from agentkernel.backends.local.hierarchy import Hierarchy
 from agentkernel.backends.local.idranges import IdRanges
 from agentkernel.backends.local.launcher import LaunchFailure, launch, listen_in
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.local.network import Handover
 from agentkernel.backends.local.plan import LaunchPlan
+from agentkernel.backends.local.rootfs import Images, Looked, check_ids, is_shifted
 from agentkernel.backends.local.sandbox import (
     LocalSandbox,
     end_sandbox,
@@ -52,6 +52,7 @@ from agentkernel.backends.local.sandbox import (
 )
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.backends.local.uppers import Upper, choose_upper, make_image
+from agentkernel.backends.local.volumes import check_places, refuse_volumes, volume_lines
 from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
@@ -70,17 +71,17 @@ from agentkernel.errors import (
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
 from agentkernel.guest.protocol import TOKEN_BYTES
+from agentkernel.images.accounts import Account
 from agentkernel.images.cache import prune
-from agentkernel.images.model import IdView, RootFilesystem
-from agentkernel.images.resolve import resolve_image
+from agentkernel.images.model import RootFilesystem, image_kind
+from agentkernel.images.oci.layers import stored_layers
+from agentkernel.images.oci.store import ImageStore
+from agentkernel.images.view import View
 from agentkernel.security.profiles import Limits
 from agentkernel.workspaces.secret_files import SecretFinder
 
 # A machine's own layers are four or five, with a mark beside each; more means that some are old.
 _MANY_LAYER_FILES = 24
-# How long what was found of the `host` image is taken for true. Layers that were resolved lately
-# are never pruned, and the machine's own directories are seen as they are in any case.
-_GOOD_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Launch:
     root: RootFilesystem
     groups: SandboxGroups
     maps: idmaps.IdMaps
+    account: Account
     directory: SandboxDirectory
     project: Project | None = None
 
@@ -105,11 +107,11 @@ class LocalBackend(Backend):
         self._state_dir = state_dir
         self._runs = state_dir / "runs"
         self._kept = state_dir / "sandboxes"
-        self._images = state_dir / "images"
+        self._worker = LocalLayerWorker()
+        self._images = Images(state_dir, self._worker)
         self._ranges = ranges or IdRanges()
         self._hierarchy = Hierarchy()
         self._finder = SecretFinder()
-        self._resolved: dict[object, tuple[float, RootFilesystem]] = {}
 
     # -- what an engine says ---------------------------------------------------------------------
 
@@ -145,9 +147,14 @@ class LocalBackend(Backend):
             for directory in abandoned(self._runs):
                 await self._remove(directory)
                 count += 1
-        if _entries(self._images / "layers") > _MANY_LAYER_FILES:
-            prune(self._images, layers_in_use(self._runs, self._kept))
+        if _entries(self._images.directory / "layers") > _MANY_LAYER_FILES:
+            await asyncio.to_thread(self._prune_layers)
         return count
+
+    def _prune_layers(self) -> None:
+        store = ImageStore(self._images.directory)
+        kept = layers_in_use(self._runs, self._kept) | stored_layers(store, self._worker, set())
+        prune(store.directory, kept, remove=self._worker.remove)
 
     async def create(self, blueprint: Blueprint, progress: Progress | None = None) -> LocalSandbox:
         parent = self._runs if blueprint.owned else self._kept
@@ -197,6 +204,12 @@ class LocalBackend(Backend):
             if directory.is_marked():
                 await self._end_unwatched(directory)
 
+    async def image_view(
+        self, blueprint: Blueprint, progress: Progress | None = None
+    ) -> View | None:
+        with host_errors("looking at the image"):
+            return await self._images.view(blueprint, progress)
+
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
         parent = self._runs if blueprint.owned else self._kept
         directory = SandboxDirectory(parent / blueprint.id)
@@ -211,10 +224,14 @@ class LocalBackend(Backend):
             str(directory.view),
         )
 
+    def changed_files(self, blueprint: Blueprint) -> str:
+        parent = self._runs if blueprint.owned else self._kept
+        return str(SandboxDirectory(parent / blueprint.id).root_upper)
+
     async def discard_workspace(self, blueprint: Blueprint) -> None:
         directory = SandboxDirectory(self._kept / blueprint.id)
         with host_errors("discarding changes"):
-            await remove_guest_files(directory.workspace_upper.parent, _maps_for_removal())
+            await remove_guest_files(directory.workspace_upper.parent, idmaps.own_maps())
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(directory.path / "applied")
             directory.remove_base()
@@ -234,7 +251,7 @@ class LocalBackend(Backend):
     async def _remove(self, directory: SandboxDirectory) -> None:
         """Files only go when nothing runs on them: what can't be ended can be found again."""
         await self._end_unwatched(directory)
-        await remove_files(directory, _maps_for_removal())
+        await remove_files(directory, idmaps.own_maps())
 
     def _groups_of(self, directory: SandboxDirectory) -> SandboxGroups:
         """The groups of a sandbox that somebody else started."""
@@ -262,15 +279,19 @@ class LocalBackend(Backend):
         try:
             directory.record_groups(groups.paths)
             faults.point("launch.marked")
-            maps = self._choose_ids(blueprint, directory)
+            looked = await self._images.look(blueprint, progress)
+            maps = self._choose_ids(blueprint, looked, directory)
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
-            project = await self._project(blueprint, maps, directory, may_guess)
+            refuse_volumes(blueprint, maps)
+            project = await self._project(blueprint, looked.account, maps, directory, may_guess)
             # In a big project to look takes as long as to launch: both at once.
             look = None
             if project is not None and project.guess is not None:
                 look = asyncio.ensure_future(asyncio.to_thread(check_guess, project, self._finder))
-            root = add_trees(await self._root(blueprint, maps, progress), project)
+            root = await self._images.resolve(blueprint, looked, maps, progress)
+            root = add_trees(root, project)
+            check_places(blueprint, root)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)
@@ -279,11 +300,12 @@ class LocalBackend(Backend):
             self._refuse_unenforceable(blueprint, groups, upper)
             token = os.urandom(TOKEN_BYTES)
             pid, network = await self._launch(
-                blueprint, maps, root, directory, groups, upper, token, project
+                blueprint, maps, looked.account, root, directory, groups, upper, token, project
             )
             faults.point("launch.launched")
             lines = effective_lines(blueprint, root, maps, groups, upper)
             lines += workspace_lines(project)
+            lines += volume_lines(blueprint)
             self.change_effective(lines, blueprint)
             runtime = Runtime(
                 process=Process.of(pid),
@@ -320,6 +342,7 @@ class LocalBackend(Backend):
     async def _project(
         self,
         blueprint: Blueprint,
+        account: Account,
         maps: idmaps.IdMaps,
         directory: SandboxDirectory,
         may_guess: bool,
@@ -330,6 +353,7 @@ class LocalBackend(Backend):
         return await asyncio.to_thread(
             find_project,
             blueprint,
+            account,
             maps,
             directory,
             self._state_dir,
@@ -337,57 +361,17 @@ class LocalBackend(Backend):
             may_guess=may_guess,
         )
 
-    def _choose_ids(self, blueprint: Blueprint, directory: SandboxDirectory) -> idmaps.IdMaps:
-        default = idmaps.guest_uid(blueprint.user)
-        if idmaps.is_host_root():
-            return idmaps.range_maps(self._ranges.allocate(str(directory.path)))
-        subids = idmaps.find_subids()
+    def _choose_ids(
+        self, blueprint: Blueprint, looked: Looked, directory: SandboxDirectory
+    ) -> idmaps.IdMaps:
+        subids = None if idmaps.is_host_root() else idmaps.find_subids()
+        if subids is None and not idmaps.is_host_root():
+            return idmaps.single_maps(looked.account.uid)
+        check_ids(looked.account, blueprint.user)
         if subids is None:
-            return idmaps.single_maps(default)
-        owner = None if blueprint.image == "host" else _owner(blueprint.image)
+            return idmaps.range_maps(self._ranges.allocate(str(directory.path)))
+        owner = _owner(blueprint.image) if image_kind(blueprint.image) == "directory" else None
         return idmaps.subuid_maps(*subids, image_owner=owner)
-
-    async def _root(
-        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
-    ) -> RootFilesystem:
-        """The image, resolved. What was found of this machine is good for a moment: of sandboxes
-        that are made at once one looks."""
-        outside = tuple(sorted(_outside(blueprint).items()))
-        authority = blueprint.network.authority if blueprint.network else ""
-        key = (
-            *(blueprint.image, blueprint.user, blueprint.toolchains, maps.root_owner),
-            *(outside, authority),
-        )
-        made, root = self._resolved.get(key, (-_GOOD_SECONDS, None))
-        if root is None or time.monotonic() - made >= _GOOD_SECONDS:
-            # Making an image takes its time, and there are other sandboxes.
-            root = await asyncio.to_thread(self._resolve, blueprint, maps, progress)
-            if blueprint.image == "host":
-                self._resolved = {key: (time.monotonic(), root)}
-        return root
-
-    def _resolve(
-        self, blueprint: Blueprint, maps: idmaps.IdMaps, progress: Progress | None
-    ) -> RootFilesystem:
-        view = IdView(
-            kind=maps.mode,
-            guest_uid=idmaps.guest_uid(blueprint.user),
-            host_uid=maps.root_owner,
-        )
-        root = resolve_image(
-            blueprint.image,
-            cache_dir=self._images,
-            ids=view,
-            toolchains=blueprint.toolchains,
-            progress=progress,
-            environment=_outside(blueprint),
-            protected=(self._state_dir,),
-        )
-        if not blueprint.network or not blueprint.network.authority or _is_shifted(maps):
-            return root
-        from agentkernel.images.bundles import with_authority
-
-        return with_authority(root, blueprint.network.authority, self._images)
 
     def _refuse_unenforceable(
         self, blueprint: Blueprint, groups: SandboxGroups, upper: Upper
@@ -415,6 +399,7 @@ class LocalBackend(Backend):
         self,
         blueprint: Blueprint,
         maps: idmaps.IdMaps,
+        account: Account,
         root: RootFilesystem,
         directory: SandboxDirectory,
         groups: SandboxGroups,
@@ -426,7 +411,7 @@ class LocalBackend(Backend):
         if upper.kind == "directory":
             path = str(directory.make_upper())
         elif upper.kind == "image":
-            path = str(await make_image(directory, upper.size or 0))
+            path = str(await make_image(directory.image, upper.size or 0))
         faults.point("launch.files")
         plan = LaunchPlan(
             maps=maps,
@@ -434,7 +419,7 @@ class LocalBackend(Backend):
             staging=_staging(),
             agent_path=str(agentd_path()),
             capabilities=blueprint.capabilities,
-            boot=boot_configuration(blueprint, maps, token, groups, self.listen),
+            boot=boot_configuration(blueprint, root, maps, token, groups, self.listen),
             nested_userns=blueprint.nested_userns,
             network=blueprint.network,
             cgroups=groups.join_files,
@@ -444,9 +429,9 @@ class LocalBackend(Backend):
         if upper.kind == "memory" and upper.size is not None:
             plan.upper_bytes = upper.size
             plan.upper_inodes = max(4096, upper.size // 4096)
-        under_way = Launch(plan, root, groups, maps, directory, project)
+        under_way = Launch(plan, root, groups, maps, account, directory, project)
         self.prepare(under_way, blueprint)
-        if blueprint.network and blueprint.network.authority and _is_shifted(maps):
+        if blueprint.network and blueprint.network.authority and is_shifted(maps):
             from agentkernel.images.bundles import authority_files
 
             for name, content in authority_files(root, blueprint.network.authority).items():
@@ -470,32 +455,11 @@ class _WrongGuessError(Exception):
     """A file that looks like a secret came or went since the last sandbox; nothing has run yet."""
 
 
-def _is_shifted(maps: idmaps.IdMaps) -> bool:
-    """The image belongs to the user's subuids, so that inside the user itself is nobody, and so
-    are directories of a layer that the user makes."""
-    return maps.mode == "subuid" and bool(maps.upper_owner)
-
-
-def _outside(blueprint: Blueprint) -> Mapping[str, str]:
-    """The environment that says where toolchains are: the user's, or else our own."""
-    if not blueprint.host_env:
-        return os.environ
-    return {"HOME": os.environ.get("HOME", ""), **blueprint.host_env}
-
-
 def _entries(directory: Path) -> int:
     try:
         return len(os.listdir(directory))
     except OSError:
         return 0
-
-
-def _maps_for_removal() -> idmaps.IdMaps:
-    """Ids that own whatever a sandbox of this user may have left. Root needs none."""
-    if idmaps.is_host_root():
-        return idmaps.range_maps(0)
-    subids = idmaps.find_subids()
-    return idmaps.subuid_maps(*subids, image_owner=None) if subids else idmaps.single_maps(0)
 
 
 def _staging() -> str:

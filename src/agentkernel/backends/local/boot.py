@@ -9,6 +9,7 @@ import msgspec
 from agentkernel.backends.base import Blueprint
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
+from agentkernel.images.model import RootFilesystem
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.seccomp.compiler import compile_profile
 from agentkernel.workspaces.model import TARGET
@@ -17,19 +18,34 @@ _CONNECT_MS = 30_000
 _PROCESS_OOM_SCORE = 200
 
 
+def emulates_ownership(root: RootFilesystem, maps: IdMaps) -> bool:
+    """Changing owners and users only seems to work: there is root and nobody else, in an image of
+    which installers expect more."""
+    return root.kind == "oci" and maps.single_id == 0
+
+
 def boot_configuration(
-    blueprint: Blueprint, maps: IdMaps, token: bytes, groups: SandboxGroups, listen: str | None
+    blueprint: Blueprint,
+    root: RootFilesystem,
+    maps: IdMaps,
+    token: bytes,
+    groups: SandboxGroups,
+    listen: str | None,
 ) -> bytes:
     limits = blueprint.limits
     boot: dict[str, Any] = {
         "token": token,
         "ephemeral": blueprint.owned,
         "connect_ms": _CONNECT_MS,
-        "cwd": TARGET if blueprint.workspace else "/",
-        "user": blueprint.user,
+        "cwd": TARGET if blueprint.workspace else root.cwd,
+        # Where there is one id its group has the same number, whatever the image says.
+        "user": blueprint.user if maps.single_id is None else str(maps.single_id),
         "caps": to_mask(blueprint.capabilities),
         "seccomp": compile_profile(
-            blueprint.seccomp, blueprint.capabilities, allow_userns=blueprint.nested_userns
+            blueprint.seccomp,
+            blueprint.capabilities,
+            allow_userns=blueprint.nested_userns,
+            emulate_ids=emulates_ownership(root, maps),
         ),
         "oom_score_adj": _PROCESS_OOM_SCORE,
     }

@@ -71,8 +71,8 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         return _no_overlay(failure, upper)
     if stage in ("loop", "image-mount"):
         return UnenforceableError(
-            f"--disk can't be enforced: an image file can't be mounted: {failure.detail}: "
-            f"{os.strerror(number)}",
+            f"--disk, or a volume's quota, can't be enforced: an image file can't be mounted: "
+            f"{failure.detail}: {os.strerror(number)}",
             hint="load the modules loop and ext4, or leave the limit out",
             limit="disk",
         )
@@ -87,10 +87,15 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         )
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
         return host_error(OSError(number, os.strerror(number)), f"making the sandbox ({stage})")
+    if stage == "volume":
+        return HostError(
+            f"a volume's directory can't be made or read: {failure.detail}: {os.strerror(number)}"
+        )
     if stage == "target" and number in (errno.ELOOP, errno.ENOTDIR):
         return LaunchError(
             f"the image has a link or a file where the sandbox needs a directory: {failure.detail}",
-            hint="an image must have real directories at /proc, /dev, /tmp, /run, /sys and /etc",
+            hint="an image must have real directories at /proc, /dev, /tmp, /run, /sys and /etc, "
+            "and a volume must have its place where no link leads",
         )
     why = os.strerror(number) if number else "it broke off"
     words = f"{stage}: {why}" + (f" ({failure.detail})" if failure.detail else "")

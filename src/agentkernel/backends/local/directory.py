@@ -113,6 +113,11 @@ class SandboxDirectory:
         return self.path / "image"
 
     @property
+    def root_upper(self) -> Path:
+        """The changes of the image itself, where they are not in memory."""
+        return self.upper / "0" / "u"
+
+    @property
     def workspace_upper(self) -> Path:
         """The changes of a copy-on-write workspace, where they are not in memory."""
         return self.upper / str(UPPER_INDEX) / "u"

@@ -16,6 +16,7 @@ from agentkernel.backends.base import (
     Blueprint,
     EffectiveLine,
 )
+from agentkernel.backends.local.boot import emulates_ownership
 from agentkernel.backends.local.cgroups import SandboxGroups
 from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.backends.local.uppers import Upper
@@ -59,6 +60,14 @@ def effective_lines(
             "image", root.reference, "overlay: layers read-only, changes in the sandbox's own upper"
         ),
     ]
+    if emulates_ownership(root, maps):
+        lines.append(
+            line(
+                "ownership",
+                "emulated: changing owners and users says it worked and does nothing",
+                "seccomp filter",
+            )
+        )
     if maps.mode == "single":
         lines.append(
             line("supplementary groups", "kept from the user", f"{NOT_ENFORCED}: needs subuids")

@@ -101,6 +101,14 @@ def _outer(own: int, first: int) -> Lines:
     return ((0, own, 1), (1, first, RANGE_SIZE))
 
 
+def own_maps() -> IdMaps:
+    """The ids of whatever a sandbox or an image of this user may have on disk. Root needs none."""
+    if is_host_root():
+        return range_maps(0)
+    subids = find_subids()
+    return subuid_maps(*subids, image_owner=None) if subids else single_maps(0)
+
+
 def is_host_root() -> bool:
     """Root of the machine, who can give away ids; root of some user namespace (a rootless
     container) is a user like others, whatever its number."""

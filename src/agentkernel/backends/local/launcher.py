@@ -17,6 +17,7 @@ from agentkernel.guest.channel import SOCKET_NAME
 LAUNCH_DEADLINE_S = 20.0
 # A guest may have made millions of files, on a slow disk. What is not removed then, the next one
 # who asks goes on with.
+MEASURE_DEADLINE_S = 300.0
 REMOVE_DEADLINE_S = 600.0
 
 
@@ -72,6 +73,18 @@ async def launch(
 async def remove_upper(agentd: str, plan: bytes) -> None:
     """Removes the plan's only source, whatever a guest made of it. Raises LaunchFailure."""
     await _run(agentd, "remove", plan, seconds=REMOVE_DEADLINE_S)
+
+
+async def measure_sources(agentd: str, plan: bytes) -> list[tuple[int, int, int]]:
+    """Bytes, entries, and 1 if that is all, of each source of the plan. Raises LaunchFailure."""
+    results = os.memfd_create("results", os.MFD_CLOEXEC)
+    try:
+        await _run(agentd, "measure", plan, results, seconds=MEASURE_DEADLINE_S)
+        size = os.lseek(results, 0, os.SEEK_CUR)
+        found = [line.split() for line in os.pread(results, size, 0).splitlines()]
+    finally:
+        os.close(results)
+    return [(int(size), int(entries), int(whole)) for size, entries, whole in found]
 
 
 async def _run(

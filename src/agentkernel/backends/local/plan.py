@@ -74,6 +74,12 @@ class LaunchPlan:
             self._sources.append(entry)
         return self._sources.index(entry)
 
+    def volume(self, path: str, *, writable: bool, image: bool, owner: int) -> int:
+        """The number of a volume, whose directory gets that owner when it is made."""
+        entry = {"path": path, "writable": writable, "image": image, "volume": True, "owner": owner}
+        self._sources.append(entry)
+        return len(self._sources) - 1
+
     def op(self, op: str, target: str, **arguments: Any) -> None:
         self._ops.append({"op": op, "target": target, **arguments})
 
@@ -106,17 +112,17 @@ class LaunchPlan:
         project = {}
         if self.project_uids:
             project = {
-                "project_uids": _lines(self.project_uids),
-                "project_gids": _lines(self.project_gids),
+                "project_uids": encode_lines(self.project_uids),
+                "project_gids": encode_lines(self.project_gids),
             }
         return msgspec.msgpack.encode(
             {
                 **project,
                 "ids": self.maps.mode,
-                "outer_uids": _lines(self.maps.outer_uids),
-                "outer_gids": _lines(self.maps.outer_gids),
-                "inner_uids": _lines(self.maps.inner_uids),
-                "inner_gids": _lines(self.maps.inner_gids),
+                "outer_uids": encode_lines(self.maps.outer_uids),
+                "outer_gids": encode_lines(self.maps.outer_gids),
+                "inner_uids": encode_lines(self.maps.inner_uids),
+                "inner_gids": encode_lines(self.maps.inner_gids),
                 "newuidmap": self.maps.newuidmap,
                 "newgidmap": self.maps.newgidmap,
                 "staging": self.staging,
@@ -145,13 +151,24 @@ class LaunchPlan:
         )
 
 
-def add_root(plan: LaunchPlan, root: RootFilesystem, limits: Limits, groups: SandboxGroups) -> None:
-    """Everything from "/" to the last hidden file, in the order in which it must be mounted."""
+def add_root(
+    plan: LaunchPlan,
+    root: RootFilesystem,
+    limits: Limits,
+    groups: SandboxGroups,
+    *,
+    building: bool = False,
+) -> None:
+    """Everything from "/" to the last hidden file, in the order in which it must be mounted.
+    `building`: what is written to /tmp and /run is kept with the rest."""
     inodes = limits.tmpfs_inodes
     add_stacks(plan, root)
     plan.op("dev", "/dev", size=limits.shm_bytes, inodes=inodes)
-    plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
-    plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
+    if building:
+        plan.op("dir", "/run")
+    else:
+        plan.op("tmpfs", "/tmp", size=limits.tmp_bytes, inodes=inodes, mode=0o1777)
+        plan.op("tmpfs", "/run", size=limits.run_bytes, inodes=inodes, mode=0o755)
     add_files(plan, root)
     add_groups(plan, groups)
     plan.op("proc", "/proc")
@@ -182,6 +199,8 @@ def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
     """The sandbox's own files, and trees of the host, which may lie in a tmpfs (/tmp/tool)."""
     for path, text in _own_files(plan.hostname, plan.network).items():
         plan.op("write", path, content=text.encode(), mode=0o644)
+    if root.cwd != "/":
+        plan.op("dir", root.cwd, optional=True)
     for tree in root.trees:
         plan.op("tree", tree.path, index=plan.source(tree.path, project=tree.owned))
         for hidden in tree.hidden:
@@ -209,5 +228,6 @@ def _own_files(hostname: str, network: NetworkSetup | None) -> dict[str, str]:
     }
 
 
-def _lines(lines: Lines) -> str:
+def encode_lines(lines: Lines) -> str:
+    """A map as the kernel takes it."""
     return "".join(f"{inside} {outside} {count}\n" for inside, outside, count in lines)

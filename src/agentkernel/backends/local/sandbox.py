@@ -111,7 +111,8 @@ class LocalSandbox:
     def check_user(self, user: str) -> None:
         only = self.maps.single_id
         name = user.partition(":")[0]
-        if only is not None and name in ("root", "user") and idmaps.guest_uid(name) != only:
+        known = ("root",) if self.root.kind == "oci" else ("root", "user")
+        if only is not None and name in known and idmaps.guest_uid(name) != only:
             raise idmaps.refuse_other_user(only, name)
 
     async def open_network(self) -> NetworkSockets:

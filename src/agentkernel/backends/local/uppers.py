@@ -63,15 +63,15 @@ def choose_upper(blueprint: Blueprint, directory: SandboxDirectory) -> Upper:
         )
     if directory.upper.exists():
         return Upper("directory", size, "this sandbox was made without a bound", "make another")
-    reason, remedy = _no_image()
+    reason, remedy = no_image()
     return Upper("directory" if reason else "image", size, reason, remedy)
 
 
-async def make_image(directory: SandboxDirectory, size: int) -> Path:
+async def make_image(image: Path, size: int) -> Path:
     """The image, made unless it is there. It is sparse: it takes what the guest writes."""
-    if directory.image.exists():
-        return directory.image
-    new = directory.path / ".image"
+    if os.path.exists(image):  # noqa: ASYNC240 (one stat)
+        return image
+    new = image.with_name(f".{image.name}")
     _make_sparse(new, size)
     maker = await asyncio.create_subprocess_exec(
         _mkfs() or "mkfs.ext4",
@@ -95,10 +95,10 @@ async def make_image(directory: SandboxDirectory, size: int) -> Path:
     if maker.returncode:
         text = words_of_it.decode(errors="replace").strip()
         if "No space left" in text:
-            raise ResourceExhaustedError("no space left for the sandbox's disk")
+            raise ResourceExhaustedError("no space left for a disk of its own")
         raise HostError(f"mkfs.ext4 failed: {text[-300:]}")
-    new.rename(directory.image)
-    return directory.image
+    new.rename(image)
+    return image
 
 
 def _make_sparse(path: Path, size: int) -> None:
@@ -129,7 +129,7 @@ async def wait_unmounted(directory: SandboxDirectory) -> None:
         os.close(fd)
 
 
-def _no_image() -> tuple[str, str]:
+def no_image() -> tuple[str, str]:
     """Why there can be no image here, and what would mend it; nothing if there can."""
     if not is_host_root():
         return "a disk of its own needs a loop device, which only root may use", "run as root"

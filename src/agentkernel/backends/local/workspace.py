@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agentkernel.backends.base import Blueprint, EffectiveLine
 from agentkernel.backends.local.directory import SandboxDirectory
-from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines, guest_uid
+from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines
 from agentkernel.backends.local.plan import LaunchPlan
 from agentkernel.errors import UnsupportedError
+from agentkernel.images.accounts import Account
 from agentkernel.images.model import RootFilesystem, Tree
 from agentkernel.workspaces.branches import make_tree
 from agentkernel.workspaces.checking import check_directory, find_repository
@@ -49,6 +50,7 @@ class Project:
 
 def find_project(
     blueprint: Blueprint,
+    account: Account,
     maps: IdMaps,
     directory: SandboxDirectory,
     state_dir: Path,
@@ -67,7 +69,7 @@ def find_project(
     else:
         path = check_directory(workspace.path, (state_dir,))
     info = os.stat(path)
-    _refuse_others(blueprint, maps, info.st_uid)
+    _refuse_others(blueprint, account, maps)
     secrets: list[str] = []
     guess = finder.remembered(path) if may_guess and not workspace.secrets else None
     if not workspace.secrets:
@@ -107,13 +109,13 @@ def project_path(blueprint: Blueprint, directory: SandboxDirectory) -> str:
     return str(directory.tree) if workspace.own_tree else workspace.path
 
 
-def _refuse_others(blueprint: Blueprint, maps: IdMaps, owner: int) -> None:
+def _refuse_others(blueprint: Blueprint, account: Account, maps: IdMaps) -> None:
     """Where ids on disk can't be made others, the project's files may not be the guest's to edit:
     said before, and not found out in the middle of the work."""
     workspace = blueprint.workspace
     if workspace is None or workspace.mode == "ro" or maps.mode != "subuid":
         return
-    if maps.upper_owner or guest_uid(blueprint.user) != 0:
+    if maps.upper_owner or account.uid != 0:
         raise UnsupportedError(
             f"in this sandbox {blueprint.user!r} does not own the files of {workspace.path}, and "
             "could not edit them",
@@ -130,14 +132,14 @@ def add_trees(root: RootFilesystem, project: Project | None) -> RootFilesystem:
     return replace(root, trees=(*root.trees, tree))
 
 
-def add_workspace(plan: LaunchPlan, project: Project | None, user: str) -> None:
+def add_workspace(plan: LaunchPlan, project: Project | None, account: Account) -> None:
     if project is None:
         return
     workspace = project.workspace
     if plan.maps.mode == "range":
-        guest, first = guest_uid(user), plan.maps.outer_uids[0][1]
-        plan.project_uids = owner_lines(project.owner[0], guest, first)
-        plan.project_gids = owner_lines(project.owner[1], guest, first)
+        first = plan.maps.outer_uids[0][1]
+        plan.project_uids = owner_lines(project.owner[0], account.uid, first)
+        plan.project_gids = owner_lines(project.owner[1], account.gid, first)
     source = plan.source(project.path, writable=workspace.mode == "rw", project=True)
     if workspace.mode == "rw":
         plan.op("bind", TARGET, index=source)

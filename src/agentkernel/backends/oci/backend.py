@@ -16,6 +16,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch, LocalBackend
 from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.backends.local.plan import add_files, add_groups, add_stacks
+from agentkernel.backends.local.volumes import add_volumes
 from agentkernel.backends.local.workspace import add_workspace
 from agentkernel.backends.oci.config import container_config
 from agentkernel.backends.oci.programs import need_program
@@ -92,7 +93,8 @@ class ContainerBackend(OciBackend):
         launch.plan.engine_directory = str(launch.directory.make_engine())
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
-        add_workspace(launch.plan, launch.project, blueprint.user)
+        add_workspace(launch.plan, launch.project, launch.account)
+        add_volumes(launch.plan, blueprint, launch.account, self._state_dir)
         add_groups(launch.plan, launch.groups)
         self._set_up_engine(launch, blueprint, container_config(launch, blueprint))
 

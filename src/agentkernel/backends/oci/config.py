@@ -9,11 +9,12 @@ here: agentd puts the compiled filter on every process it starts, the same on ea
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from agentkernel.backends.base import Blueprint
+from agentkernel.backends.base import Blueprint, VolumeMount
 from agentkernel.backends.local import procfs
 from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.idmaps import Lines
@@ -57,6 +58,7 @@ def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
         _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", inodes, "mode=1777"),
         _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", inodes, "mode=755"),
         *_covered_trees(launch),
+        *_covered_volumes(launch, blueprint),
     ]
     config["linux"] = {
         "namespaces": _namespaces("user", "pid", "mount", "ipc", "uts"),
@@ -67,8 +69,11 @@ def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
     return msgspec.json.encode(config)
 
 
-def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
-    """For gVisor, whose kernel brings /proc, /dev and every tmpfs itself: nothing to mask there."""
+def sentry_config(launch: Launch, blueprint: Blueprint, volumes: Sequence[int]) -> bytes:
+    """For gVisor, whose kernel brings /proc, /dev and every tmpfs itself: nothing to mask there.
+
+    `volumes`: their sources. They are mounts of the runtime's, of which the sentry knows that
+    others change them, too; of its root it does not."""
     limits, plan = blueprint.limits, launch.plan
     # The keeper shows it to runsc, whose sentry then says the same of its memory.
     meminfo = procfs.meminfo(limited_memory(limits, launch.groups))
@@ -88,6 +93,10 @@ def sentry_config(launch: Launch, blueprint: Blueprint) -> bytes:
         _bind(AGENT_PATH, agent),
         _mount("bind", SOCKET_DIRECTORY, "bind", "nodev", source=f"{engine}/socket"),
         *_covered_trees(launch),
+        *(
+            _volume_mount(volume, "bind", plan.staged(number))
+            for volume, number in zip(blueprint.volumes, volumes, strict=True)
+        ),
     ]
     if blueprint.network:
         # The sentry then has no right over the network namespace that it is in, which is ours.
@@ -133,6 +142,20 @@ def _covered_trees(launch: Launch) -> list[dict[str, Any]]:
         for tree in launch.root.trees
         if tree.path.startswith(("/tmp/", "/run/"))
     ]
+
+
+def _covered_volumes(launch: Launch, blueprint: Blueprint) -> list[dict[str, Any]]:
+    root = f"{launch.plan.bundle}/r"
+    return [
+        _volume_mount(volume, "rbind", root + volume.path)
+        for volume in blueprint.volumes
+        if f"{volume.path}/".startswith(("/tmp/", "/run/"))
+    ]
+
+
+def _volume_mount(volume: VolumeMount, how: str, source: str) -> dict[str, Any]:
+    options = (how, "nodev", "ro") if volume.read_only else (how, "nodev")
+    return _mount("bind", volume.path, *options, source=source)
 
 
 def _namespaces(*kinds: str) -> list[dict[str, str]]:

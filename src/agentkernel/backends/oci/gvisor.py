@@ -20,6 +20,7 @@ from agentkernel.backends.local import idmaps
 from agentkernel.backends.local.backend import Launch
 from agentkernel.backends.local.plan import add_files, add_stacks
 from agentkernel.backends.local.sandbox import LocalSandbox
+from agentkernel.backends.local.volumes import stage_volumes
 from agentkernel.backends.local.workspace import add_workspace
 from agentkernel.backends.oci.backend import OciBackend, refuse_shifted, replace_line
 from agentkernel.backends.oci.config import SOCKET_DIRECTORY, sentry_config
@@ -95,7 +96,10 @@ class GvisorBackend(OciBackend):
 
     async def _try(self, platform: str, blueprint: Blueprint) -> str | None:
         """None if a sandbox on `platform` ran a command; else why not."""
-        probe = msgspec.structs.replace(blueprint, id=new_id(), owned=True, explicit=frozenset())
+        # Of the machine's own programs: an image may have none.
+        probe = msgspec.structs.replace(
+            blueprint, id=new_id(), image="host", user="root", owned=True, explicit=frozenset()
+        )
         try:
             async with asyncio.timeout(_TRY_SECONDS):
                 sandbox = await GvisorBackend(self._state_dir, platform=platform).create(probe)
@@ -134,8 +138,9 @@ class GvisorBackend(OciBackend):
         launch.plan.engine_directory = str(launch.directory.make_engine())
         add_stacks(launch.plan, launch.root)
         add_files(launch.plan, launch.root)
-        add_workspace(launch.plan, launch.project, blueprint.user)
-        self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint))
+        add_workspace(launch.plan, launch.project, launch.account)
+        volumes = stage_volumes(launch.plan, blueprint, launch.account, self._state_dir)
+        self._set_up_engine(launch, blueprint, sentry_config(launch, blueprint, volumes))
 
     def can_enter(self, blueprint: Blueprint) -> bool:
         """Without a network the sentry is in a namespace of its own."""

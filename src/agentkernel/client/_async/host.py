@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from agentkernel.client._async.images import AsyncImages
 from agentkernel.client._async.jobs import AsyncJob, find_job, list_jobs
 from agentkernel.client._async.secrets import AsyncSecrets
 from agentkernel.client._async.tokens import AsyncTokens
@@ -14,6 +15,7 @@ from agentkernel.client._async.transport import (
     AsyncTransport,
     shared_transport,
 )
+from agentkernel.client._async.volumes import AsyncVolumes
 from agentkernel.client.results import Backend, Event
 
 
@@ -22,8 +24,10 @@ class AsyncHost:
 
     def __init__(self, *, transport: AsyncTransport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.images = AsyncImages(self._transport)
         self.secrets = AsyncSecrets(self._transport)
         self.tokens = AsyncTokens(self._transport)
+        self.volumes = AsyncVolumes(self._transport)
 
     async def version(self) -> dict[str, Any]:
         """Version, process and state directory of the daemon."""
@@ -83,6 +87,21 @@ class AsyncHost:
         async with aclosing(self._transport.events("/v1/audit", query=query)) as events:
             async for _, body in events:
                 yield body
+
+    async def disk_usage(self) -> dict[str, Any]:
+        """What sandboxes, volumes, images and records take, and how much of the disk is free."""
+        return await self._object("/v1/system/df")
+
+    async def prune(
+        self, *, sandboxes: bool = False, volumes: bool = False, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Removes layers, blobs and downloads that nothing needs; `sandboxes`: and stopped
+        sandboxes; `volumes`: and volumes that none has. `dry_run`: tells what would go."""
+        wanted = {"sandboxes": sandboxes, "volumes": volumes, "dry_run": dry_run}
+        body: dict[str, Any] = await self._transport.call(
+            "POST", "/v1/system/prune", json=wanted, seconds=LONG_CALL_SECONDS
+        )
+        return body
 
     async def metrics(self) -> str:
         """The daemon's numbers, as Prometheus reads them."""

@@ -124,5 +124,14 @@ async def finish(
 
         body["stdin_b64"] = b2a_base64(stdin, newline=False).decode()
     limit = options.get("timeout_seconds")
+    if may_be_fetched(spec):
+        limit = None  # the command's own time is the daemon's to keep
     seconds = None if limit is None else limit + GRACE_SECONDS
     return CommandResult.of(await transport.call("POST", path, json=body, seconds=seconds))
+
+
+def may_be_fetched(spec: Mapping[str, Any]) -> bool:
+    """Whether a sandbox has to wait for as long as a registry takes: its image is neither the
+    machine's nor a directory's."""
+    image = str(spec.get("image") or "host")
+    return image != "host" and not image.startswith(("/", ".", "~"))

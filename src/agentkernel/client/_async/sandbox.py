@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from builtins import list as List
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import EllipsisType, TracebackType
 from typing import Any, Literal
@@ -19,7 +19,13 @@ from agentkernel.client._async.files import AsyncFiles
 from agentkernel.client._async.jobs import AsyncJobs
 from agentkernel.client._async.network import AsyncNetwork
 from agentkernel.client._async.ports import AsyncPorts
-from agentkernel.client._async.runs import finish, run, run_batch, run_stream
+from agentkernel.client._async.runs import (
+    finish,
+    may_be_fetched,
+    run,
+    run_batch,
+    run_stream,
+)
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
     AsyncTransport,
@@ -28,7 +34,7 @@ from agentkernel.client._async.transport import (
 from agentkernel.client._async.workspace import AsyncWorkspace
 from agentkernel.client.results import CommandResult, Event, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import broken, segment
 from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
 
@@ -72,6 +78,7 @@ class AsyncSandbox:
         on_ttl: AtEnd | None = None,
         on_idle: AtEnd | None = None,
         idempotency_key: str | None = None,
+        progress: Callable[[str], object] | None = None,
         transport: AsyncTransport | None = None,
         **spec: Any,
     ) -> AsyncSandbox:
@@ -79,6 +86,7 @@ class AsyncSandbox:
 
         One that has no name is removed at the end of its `with` block, and its files are in
         memory. With a name, or `kept=True`, it stays, and its files survive stop and start.
+        `progress`: called with sentences while something is made for it, such as an image fetched.
         """
         transport = transport or shared_transport()
         if kept is None:
@@ -94,12 +102,11 @@ class AsyncSandbox:
             "host_env": host_environment(transport.daemon),
             **spec,
         }
-        body = await transport.call(
-            "POST",
-            "/v1/sandboxes",
-            json={key: value for key, value in wanted.items() if value is not None},
-            headers={"Idempotency-Key": idempotency_key or new_id()},
-            seconds=LONG_CALL_SECONDS,
+        body = await _created(
+            transport,
+            {key: value for key, value in wanted.items() if value is not None},
+            {"Idempotency-Key": idempotency_key or new_id()},
+            progress,
         )
         return cls(transport, SandboxInfo.of(body), kept=kept)
 
@@ -302,3 +309,25 @@ class AsyncSandbox:
     run = staticmethod(run)
     run_batch = staticmethod(run_batch)
     run_stream = staticmethod(run_stream)
+
+
+async def _created(
+    transport: AsyncTransport,
+    wanted: dict[str, Any],
+    headers: Mapping[str, str],
+    progress: Callable[[str], object] | None,
+) -> Any:
+    """A stream is told of what is made for it, and that takes as long as it takes."""
+    if progress is None and not may_be_fetched(wanted):
+        return await transport.call(
+            "POST", "/v1/sandboxes", json=wanted, headers=headers, seconds=LONG_CALL_SECONDS
+        )
+    async with aclosing(
+        transport.events("/v1/sandboxes", method="POST", json=wanted, headers=headers)
+    ) as events:
+        async for kind, body in events:
+            if kind == "progress" and progress is not None:
+                progress(str(body.get("text")))
+            elif kind == "sandbox":
+                return body
+    raise broken("a sandbox that did not come to an end")

@@ -222,30 +222,40 @@ class AsyncTransport:
                     yield line.decode("utf-8", "replace").rstrip("\r")
 
     async def events(
-        self, path: str, *, query: Mapping[str, Any] | None = None
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        query: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """The events of a stream, by name; an `error` is raised, a `ping` is not told."""
-        kind, rest = "", b""
+        chosen, data = {**_EVENTS, **(headers or {})}, None
+        if json is not None:
+            chosen["Content-Type"], data = "application/json", jsons.dumps(json).encode()
         async with aclosing(
-            self.pieces(path, query=query, headers=_EVENTS, patience=EVENT_SECONDS)
+            self.pieces(
+                path,
+                method=method,
+                query=query,
+                body=data,
+                headers=chosen,
+                patience=EVENT_SECONDS,
+            )
         ) as pieces:
+            lines = wire.EventLines()
             async for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"event: "):
-                        kind = line[7:].decode("utf-8", "replace")
-                    elif line.startswith(b"data: "):
-                        body = wire.parse_object(line[6:])
-                        if kind == "error":
-                            raise wire.error_of(body)
-                        if kind != "ping":
-                            yield kind, body
+                for event in lines.feed(piece):
+                    yield event
 
     async def pieces(
         self,
         path: str,
         *,
+        method: str = "GET",
         query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> AsyncGenerator[bytes, None]:
@@ -256,46 +266,83 @@ class AsyncTransport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = await self._connection(deadline)
         try:
-            data = self._request("GET", wire.target(path, query), headers)
+            data = self._request(method, wire.target(path, query), headers, body)
             head = await connection.send(data, deadline)
-            if head.status >= 400:
-                pieces = [piece async for piece in connection.body(head, deadline)]
-                wire.raise_problem(head, b"".join(pieces))
-            connection.patience = patience
-            async for piece in connection.body(head, None):
+            async for piece in self._answer(connection, head, deadline, patience):
                 yield piece
         except Unheard:
             raise _unheard() from None
         finally:
             connection.stream.close()
 
+    async def _answer(
+        self,
+        connection: AsyncConnection,
+        head: wire.Head,
+        deadline: float,
+        patience: float | None,
+    ) -> AsyncGenerator[bytes, None]:
+        if head.status >= 400:
+            pieces = [piece async for piece in connection.body(head, deadline)]
+            wire.raise_problem(head, b"".join(pieces))
+        connection.patience = patience
+        async for piece in connection.body(head, None):
+            yield piece
+
     async def upload(
         self, path: str, body: AsyncIterable[bytes], *, query: Mapping[str, Any] | None = None
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
-        headers = {"Content-Type": "application/octet-stream"}
-        data = self._request("PUT", wire.target(path, query), headers, chunked=True)
         connection = AsyncConnection(await self._connect(time.monotonic() + CALL_SECONDS))
-        stream = connection.stream
         try:
-            await stream.write(data, time.monotonic() + CALL_SECONDS)
-            async for piece in body:
-                if not stream.usable():  # an answer before the end says that there is no use
-                    break
-                if piece:
-                    await stream.write(wire.chunk(piece), time.monotonic() + PIECE_SECONDS)
-            else:
-                await stream.write(wire.chunk(b""), time.monotonic() + PIECE_SECONDS)
+            await self._send(connection, path, query, {}, body)
             deadline = time.monotonic() + PIECE_SECONDS
             head = await connection.head(deadline)
             answer = b"".join([piece async for piece in connection.body(head, deadline)])
         except Unheard:
             raise _unheard() from None
         finally:
-            stream.close()
+            connection.stream.close()
         if head.status >= 400:
             wire.raise_problem(head, answer)
         return jsons.loads(answer)
+
+    async def upload_events(
+        self, path: str, body: AsyncIterable[bytes], *, query: Mapping[str, Any] | None = None
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """The same whose answer are events, once all was sent."""
+        connection = AsyncConnection(await self._connect(time.monotonic() + CALL_SECONDS))
+        lines = wire.EventLines()
+        try:
+            await self._send(connection, path, query, _EVENTS, body)
+            deadline = time.monotonic() + PIECE_SECONDS
+            head = await connection.head(deadline)
+            async for piece in self._answer(connection, head, deadline, EVENT_SECONDS):
+                for event in lines.feed(piece):
+                    yield event
+        except Unheard:
+            raise _unheard() from None
+        finally:
+            connection.stream.close()
+
+    async def _send(
+        self,
+        connection: AsyncConnection,
+        path: str,
+        query: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        body: AsyncIterable[bytes],
+    ) -> None:
+        stream = connection.stream
+        chosen = {"Content-Type": "application/octet-stream", **headers}
+        data = self._request("PUT", wire.target(path, query), chosen, chunked=True)
+        await stream.write(data, time.monotonic() + CALL_SECONDS)
+        async for piece in body:
+            if not stream.usable():  # an answer before the end says that there is no use
+                return
+            if piece:
+                await stream.write(wire.chunk(piece), time.monotonic() + PIECE_SECONDS)
+        await stream.write(wire.chunk(b""), time.monotonic() + PIECE_SECONDS)
 
     async def websocket(
         self, path: str, *, query: Mapping[str, Any] | None = None

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
+from agentkernel.client._sync.images import Images
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
 from agentkernel.client._sync.secrets import Secrets
 from agentkernel.client._sync.tokens import Tokens
@@ -15,6 +16,7 @@ from agentkernel.client._sync.transport import (
     Transport,
     shared_transport,
 )
+from agentkernel.client._sync.volumes import Volumes
 from agentkernel.client.results import Backend, Event
 
 
@@ -23,8 +25,10 @@ class Host:
 
     def __init__(self, *, transport: Transport | None = None) -> None:
         self._transport = transport or shared_transport()
+        self.images = Images(self._transport)
         self.secrets = Secrets(self._transport)
         self.tokens = Tokens(self._transport)
+        self.volumes = Volumes(self._transport)
 
     def version(self) -> dict[str, Any]:
         """Version, process and state directory of the daemon."""
@@ -84,6 +88,21 @@ class Host:
         with closing(self._transport.events("/v1/audit", query=query)) as events:
             for _, body in events:
                 yield body
+
+    def disk_usage(self) -> dict[str, Any]:
+        """What sandboxes, volumes, images and records take, and how much of the disk is free."""
+        return self._object("/v1/system/df")
+
+    def prune(
+        self, *, sandboxes: bool = False, volumes: bool = False, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Removes layers, blobs and downloads that nothing needs; `sandboxes`: and stopped
+        sandboxes; `volumes`: and volumes that none has. `dry_run`: tells what would go."""
+        wanted = {"sandboxes": sandboxes, "volumes": volumes, "dry_run": dry_run}
+        body: dict[str, Any] = self._transport.call(
+            "POST", "/v1/system/prune", json=wanted, seconds=LONG_CALL_SECONDS
+        )
+        return body
 
     def metrics(self) -> str:
         """The daemon's numbers, as Prometheus reads them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from builtins import list as List
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Callable, Mapping
 from contextlib import closing
 from types import EllipsisType, TracebackType
 from typing import Any, Literal
@@ -20,7 +20,13 @@ from agentkernel.client._sync.files import Files
 from agentkernel.client._sync.jobs import Jobs
 from agentkernel.client._sync.network import Network
 from agentkernel.client._sync.ports import Ports
-from agentkernel.client._sync.runs import finish, run, run_batch, run_stream
+from agentkernel.client._sync.runs import (
+    finish,
+    may_be_fetched,
+    run,
+    run_batch,
+    run_stream,
+)
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
     Transport,
@@ -29,7 +35,7 @@ from agentkernel.client._sync.transport import (
 from agentkernel.client._sync.workspace import Workspace
 from agentkernel.client.results import CommandResult, Event, ProbeResult, SandboxInfo
 from agentkernel.client.toolchains import host_environment
-from agentkernel.client.wire import segment
+from agentkernel.client.wire import broken, segment
 from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
 
@@ -73,6 +79,7 @@ class Sandbox:
         on_ttl: AtEnd | None = None,
         on_idle: AtEnd | None = None,
         idempotency_key: str | None = None,
+        progress: Callable[[str], object] | None = None,
         transport: Transport | None = None,
         **spec: Any,
     ) -> Sandbox:
@@ -80,6 +87,7 @@ class Sandbox:
 
         One that has no name is removed at the end of its `with` block, and its files are in
         memory. With a name, or `kept=True`, it stays, and its files survive stop and start.
+        `progress`: called with sentences while something is made for it, such as an image fetched.
         """
         transport = transport or shared_transport()
         if kept is None:
@@ -95,12 +103,11 @@ class Sandbox:
             "host_env": host_environment(transport.daemon),
             **spec,
         }
-        body = transport.call(
-            "POST",
-            "/v1/sandboxes",
-            json={key: value for key, value in wanted.items() if value is not None},
-            headers={"Idempotency-Key": idempotency_key or new_id()},
-            seconds=LONG_CALL_SECONDS,
+        body = _created(
+            transport,
+            {key: value for key, value in wanted.items() if value is not None},
+            {"Idempotency-Key": idempotency_key or new_id()},
+            progress,
         )
         return cls(transport, SandboxInfo.of(body), kept=kept)
 
@@ -303,3 +310,25 @@ class Sandbox:
     run = staticmethod(run)
     run_batch = staticmethod(run_batch)
     run_stream = staticmethod(run_stream)
+
+
+def _created(
+    transport: Transport,
+    wanted: dict[str, Any],
+    headers: Mapping[str, str],
+    progress: Callable[[str], object] | None,
+) -> Any:
+    """A stream is told of what is made for it, and that takes as long as it takes."""
+    if progress is None and not may_be_fetched(wanted):
+        return transport.call(
+            "POST", "/v1/sandboxes", json=wanted, headers=headers, seconds=LONG_CALL_SECONDS
+        )
+    with closing(
+        transport.events("/v1/sandboxes", method="POST", json=wanted, headers=headers)
+    ) as events:
+        for kind, body in events:
+            if kind == "progress" and progress is not None:
+                progress(str(body.get("text")))
+            elif kind == "sandbox":
+                return body
+    raise broken("a sandbox that did not come to an end")

@@ -223,30 +223,40 @@ class Transport:
                     yield line.decode("utf-8", "replace").rstrip("\r")
 
     def events(
-        self, path: str, *, query: Mapping[str, Any] | None = None
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        query: Mapping[str, Any] | None = None,
+        json: Any = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Generator[tuple[str, dict[str, Any]], None]:
         """The events of a stream, by name; an `error` is raised, a `ping` is not told."""
-        kind, rest = "", b""
+        chosen, data = {**_EVENTS, **(headers or {})}, None
+        if json is not None:
+            chosen["Content-Type"], data = "application/json", jsons.dumps(json).encode()
         with closing(
-            self.pieces(path, query=query, headers=_EVENTS, patience=EVENT_SECONDS)
+            self.pieces(
+                path,
+                method=method,
+                query=query,
+                body=data,
+                headers=chosen,
+                patience=EVENT_SECONDS,
+            )
         ) as pieces:
+            lines = wire.EventLines()
             for piece in pieces:
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"event: "):
-                        kind = line[7:].decode("utf-8", "replace")
-                    elif line.startswith(b"data: "):
-                        body = wire.parse_object(line[6:])
-                        if kind == "error":
-                            raise wire.error_of(body)
-                        if kind != "ping":
-                            yield kind, body
+                for event in lines.feed(piece):
+                    yield event
 
     def pieces(
         self,
         path: str,
         *,
+        method: str = "GET",
         query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> Generator[bytes, None]:
@@ -257,46 +267,83 @@ class Transport:
         deadline = time.monotonic() + CALL_SECONDS
         connection, _ = self._connection(deadline)
         try:
-            data = self._request("GET", wire.target(path, query), headers)
+            data = self._request(method, wire.target(path, query), headers, body)
             head = connection.send(data, deadline)
-            if head.status >= 400:
-                pieces = [piece for piece in connection.body(head, deadline)]
-                wire.raise_problem(head, b"".join(pieces))
-            connection.patience = patience
-            for piece in connection.body(head, None):
+            for piece in self._answer(connection, head, deadline, patience):
                 yield piece
         except Unheard:
             raise _unheard() from None
         finally:
             connection.stream.close()
 
+    def _answer(
+        self,
+        connection: Connection,
+        head: wire.Head,
+        deadline: float,
+        patience: float | None,
+    ) -> Generator[bytes, None]:
+        if head.status >= 400:
+            pieces = [piece for piece in connection.body(head, deadline)]
+            wire.raise_problem(head, b"".join(pieces))
+        connection.patience = patience
+        for piece in connection.body(head, None):
+            yield piece
+
     def upload(
         self, path: str, body: Iterable[bytes], *, query: Mapping[str, Any] | None = None
     ) -> Any:
         """A PUT whose body is sent as it comes, and its JSON answer. It is not repeated."""
-        headers = {"Content-Type": "application/octet-stream"}
-        data = self._request("PUT", wire.target(path, query), headers, chunked=True)
         connection = Connection(self._connect(time.monotonic() + CALL_SECONDS))
-        stream = connection.stream
         try:
-            stream.write(data, time.monotonic() + CALL_SECONDS)
-            for piece in body:
-                if not stream.usable():  # an answer before the end says that there is no use
-                    break
-                if piece:
-                    stream.write(wire.chunk(piece), time.monotonic() + PIECE_SECONDS)
-            else:
-                stream.write(wire.chunk(b""), time.monotonic() + PIECE_SECONDS)
+            self._send(connection, path, query, {}, body)
             deadline = time.monotonic() + PIECE_SECONDS
             head = connection.head(deadline)
             answer = b"".join([piece for piece in connection.body(head, deadline)])
         except Unheard:
             raise _unheard() from None
         finally:
-            stream.close()
+            connection.stream.close()
         if head.status >= 400:
             wire.raise_problem(head, answer)
         return jsons.loads(answer)
+
+    def upload_events(
+        self, path: str, body: Iterable[bytes], *, query: Mapping[str, Any] | None = None
+    ) -> Generator[tuple[str, dict[str, Any]], None]:
+        """The same whose answer are events, once all was sent."""
+        connection = Connection(self._connect(time.monotonic() + CALL_SECONDS))
+        lines = wire.EventLines()
+        try:
+            self._send(connection, path, query, _EVENTS, body)
+            deadline = time.monotonic() + PIECE_SECONDS
+            head = connection.head(deadline)
+            for piece in self._answer(connection, head, deadline, EVENT_SECONDS):
+                for event in lines.feed(piece):
+                    yield event
+        except Unheard:
+            raise _unheard() from None
+        finally:
+            connection.stream.close()
+
+    def _send(
+        self,
+        connection: Connection,
+        path: str,
+        query: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        body: Iterable[bytes],
+    ) -> None:
+        stream = connection.stream
+        chosen = {"Content-Type": "application/octet-stream", **headers}
+        data = self._request("PUT", wire.target(path, query), chosen, chunked=True)
+        stream.write(data, time.monotonic() + CALL_SECONDS)
+        for piece in body:
+            if not stream.usable():  # an answer before the end says that there is no use
+                return
+            if piece:
+                stream.write(wire.chunk(piece), time.monotonic() + PIECE_SECONDS)
+        stream.write(wire.chunk(b""), time.monotonic() + PIECE_SECONDS)
 
     def websocket(
         self, path: str, *, query: Mapping[str, Any] | None = None

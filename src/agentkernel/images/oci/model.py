@@ -7,7 +7,7 @@ document's bytes are kept as they came, since its digest is its name.
 from __future__ import annotations
 
 import platform
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,7 +37,7 @@ Size = Annotated[int, Meta(ge=0, le=MAX_SIZE)]
 Name = Annotated[str, Meta(max_length=256)]
 Text = Annotated[str, Meta(max_length=64 << 10)]
 Texts = Annotated[list[Text], Meta(max_length=4096)]
-Flags = Annotated[dict[Text, msgspec.Raw | None], Meta(max_length=4096)]
+Flags = Annotated[dict[Text, Any], Meta(max_length=4096)]
 
 T = TypeVar("T")
 
@@ -148,8 +148,8 @@ class Kind(msgspec.Struct, rename="camel"):
     """Enough of a document to say what it is."""
 
     media_type: Name = ""
-    manifests: msgspec.Raw | None = None
-    layers: msgspec.Raw | None = None
+    manifests: Any = None
+    layers: Any = None
 
     @property
     def is_index(self) -> bool:

@@ -4,6 +4,7 @@ images/blobs/sha256/<hex>   manifests, configs and layers as they came; a name t
                             whole and was verified
 images/partial/<hex>        a blob on its way; whoever fetches it holds a lock on it, and what a
                             killed fetcher left is gone on with
+images/partial/.stage-…/    files of an archive that is being read
 images/names/<hash>.json    a name, and the digest of its manifest
 images/layers/              layers, unpacked (images/cache.py)
 images/lock                 shared while something is added, exclusive while something is
@@ -17,6 +18,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -158,12 +160,15 @@ class ImageStore:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
+    def partial_path(self, digest: str) -> Path:
+        return self._partial / self.blob_path(digest).name
+
     @contextlib.contextmanager
     def partial_blob(self, digest: str) -> Iterator[NewBlob | None]:
         """A blob on its way, with what an earlier try has fetched of it; None: somebody else is
         fetching it this moment. What is not kept stays for the next try."""
         self._partial.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._partial / self.blob_path(digest).name
+        path = self.partial_path(digest)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -174,6 +179,27 @@ class ImageStore:
             yield NewBlob(self, path, fd) if is_this else None
         finally:
             os.close(fd)
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[Path]:
+        """A directory for files that may become blobs; at the end it is gone, with the others."""
+        path = self._partial / f".stage-{os.getpid()}-{os.urandom(6).hex()}"
+        path.mkdir(mode=0o700, parents=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def adopt(self, path: Path, digest: str) -> None:
+        """Makes a file from `staging` a blob. Preconditions: its writer has counted its digest."""
+        target = self.blob_path(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        os.rename(path, target)
 
     # -- names and images ------------------------------------------------------------------------
 
@@ -230,7 +256,7 @@ class ImageStore:
             if found := self._by_id(text.removeprefix("sha256:")):
                 return found
             if is_digest(text):
-                return None
+                return text if self._is_manifest(text) else None
         reference = parse_reference(text)
         for entry in self.names():
             if not reference.digest and entry.name == reference.name:
@@ -292,8 +318,12 @@ class ImageStore:
         freed = 0
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._partial):
-                freed += entry.stat().st_blocks * 512
-                os.unlink(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    freed += sum(one.stat().st_blocks * 512 for one in os.scandir(entry.path))
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    freed += entry.stat().st_blocks * 512
+                    os.unlink(entry.path)
         return freed
 
 
@@ -325,10 +355,11 @@ class NewBlob:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def keep(self, digest: str) -> None:
+    def keep(self, digest: str, *, actual: str | None = None) -> None:
         """Verifies all of it, then it is there under its digest. Raises ImageInvalidError, and then
-        nothing of it is left for a later try."""
-        actual = self.digest()
+        nothing of it is left for a later try. `actual`: its digest, from a writer that has hashed
+        every byte on its way."""
+        actual = actual or self.digest()
         if actual != digest:
             self.truncate()
             raise ImageInvalidError(

@@ -65,7 +65,7 @@ class LayerWorker(Protocol):
         """Fills the empty directory `target` from an archive (gzip, zstd or plain: its first bytes
         tell). Raises ImageInvalidError for one that attacks, is damaged, ends too early or has
         another digest than `diff_id` when uncompressed: then whatever was made of it is still in
-        `target`, for `remove`."""
+        `target`, for `remove`. When it returns, all of it is on disk."""
 
     def pack(self, source: str, output: BinaryIO, *, exclude: Sequence[str] = ()) -> Packed:
         """Writes the tar of a layer, or of the upper of a sandbox that does not run: the same tree

@@ -1,10 +1,12 @@
-"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens. See docs/reference/state.md.
+"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens, volumes.
+
+See docs/reference/state.md.
 
 | module | job |
 |---|---|
 | `store` | the asynchronous API |
 | `records` | rows as typed records; what may be written |
-| `sandboxes`, `jobs`, `events`, `tokens` | SQL |
+| `sandboxes`, `jobs`, `events`, `tokens`, `volumes` | SQL |
 | `workers`, `writer` | the two threads, group commit, syncing, pruning |
 | `schema` | creation, migrations, refusals |
 | `failures` | SQLite's errors → ours |
@@ -27,6 +29,7 @@ from agentkernel.kernel.store.records import (
     SandboxRecord,
     Statistics,
     TokenRecord,
+    VolumeRecord,
     event_of,
 )
 from agentkernel.kernel.store.store import Store
@@ -46,5 +49,6 @@ __all__ = [
     "Statistics",
     "Store",
     "TokenRecord",
+    "VolumeRecord",
     "event_of",
 ]

@@ -21,6 +21,7 @@ MAX_LABELS = 128
 
 SandboxState = Literal["creating", "running", "stopped", "removing", "error"]
 JobState = Literal["running", "ended", "lost"]
+VolumeState = Literal["creating", "ready", "removing"]
 AtEnd = Literal["stop", "remove"]
 
 Id = Annotated[str, Meta(pattern=r"\A[a-z0-9]{20}\Z")]
@@ -125,6 +126,19 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: Time | None = None
 
 
+class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A volume. One that is not `ready` is nobody's to use: it is not there yet, or not any more.
+    `exclusive`: at most one running sandbox has it. `quota_bytes`: the size of its own disk."""
+
+    id: Id
+    name: Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,62}\Z")]
+    owner: Owner
+    state: VolumeState = "creating"
+    exclusive: bool = False
+    quota_bytes: Annotated[int, Meta(ge=0, le=1 << 60)] | None = None
+    created_at: Time
+
+
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to append. `at` is now, and `owner` its sandbox's, unless given."""
 
@@ -209,8 +223,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int
 
 
-R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord)
-S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord)
+R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord, VolumeRecord)
+S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord, VolumeRecord)
 
 _JSON: dict[type, tuple[str, ...]] = {
     SandboxRecord: ("blueprint", "env", "labels", "handle", "config", "network", "ports"),
@@ -219,6 +233,7 @@ _JSON: dict[type, tuple[str, ...]] = {
     EventRecord: ("body",),
     Idempotency: (),
     TokenRecord: ("scopes",),
+    VolumeRecord: (),
 }
 _NOUNS: dict[type, str] = {
     SandboxRecord: "sandbox",
@@ -226,9 +241,11 @@ _NOUNS: dict[type, str] = {
     NewEvent: "event",
     Idempotency: "idempotency key",
     TokenRecord: "token",
+    VolumeRecord: "volume",
 }
 _FIELDS: dict[type, tuple[str, ...]] = {
-    kind: kind.__struct_fields__ for kind in (SandboxRecord, JobRecord, EventRecord, TokenRecord)
+    kind: kind.__struct_fields__
+    for kind in (SandboxRecord, JobRecord, EventRecord, TokenRecord, VolumeRecord)
 }
 COLUMNS: dict[type, str] = {kind: ", ".join(fields) for kind, fields in _FIELDS.items()}
 SANDBOX_CHANGES = frozenset(SandboxChanges.__annotations__)
@@ -274,8 +291,9 @@ def from_row(kind: type[S], row: Sequence[Any]) -> S:
                 values[name] = _READ.get(name, _decode)(values[name])
     except msgspec.DecodeError as exc:
         raise StateCorruptError(f"a row of the state can't be read: {exc}") from None
-    if kind is SandboxRecord:
-        values["ephemeral"] = bool(values["ephemeral"])
+    for flag in ("ephemeral", "exclusive"):
+        if flag in values:
+            values[flag] = bool(values[flag])
     return kind(**values)
 
 

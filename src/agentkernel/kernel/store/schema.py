@@ -129,9 +129,25 @@ def _version_4(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE sandboxes ADD COLUMN ports TEXT")
 
 
+def _version_5(connection: sqlite3.Connection) -> None:
+    # A row before its directory exists; gone after it does not any more.
+    connection.execute(
+        """CREATE TABLE volumes (
+            id TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            owner TEXT NOT NULL,
+            state TEXT NOT NULL,
+            exclusive INTEGER NOT NULL,
+            quota_bytes INTEGER,
+            created_at REAL NOT NULL
+        ) STRICT, WITHOUT ROWID"""
+    )
+    connection.execute("CREATE UNIQUE INDEX volumes_by_name ON volumes (owner, name)")
+
+
 # Step n brings version n to n + 1. A step that was released is never edited, and its result is
 # kept in tests/unit/store/versions.
-MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3, _version_4)
+MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3, _version_4, _version_5)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

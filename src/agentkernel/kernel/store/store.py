@@ -27,6 +27,7 @@ from agentkernel.kernel.store import jobs as job_rows
 from agentkernel.kernel.store import sandboxes as sandbox_rows
 from agentkernel.kernel.store import schema
 from agentkernel.kernel.store import tokens as token_rows
+from agentkernel.kernel.store import volumes as volume_rows
 from agentkernel.kernel.store.records import (
     EventPage,
     Idempotency,
@@ -40,6 +41,8 @@ from agentkernel.kernel.store.records import (
     SandboxRecord,
     Statistics,
     TokenRecord,
+    VolumeRecord,
+    VolumeState,
     to_row,
 )
 from agentkernel.kernel.store.workers import Reader
@@ -310,6 +313,37 @@ class Store:
 
     async def tokens(self) -> list[TokenRecord]:
         return await self._read(token_rows.everything)
+
+    # Volumes
+
+    async def insert_volume(self, record: VolumeRecord) -> VolumeRecord:
+        """ConflictError for a name of this owner's."""
+        record, row = to_row(record)
+        await self._write(lambda t: volume_rows.insert(t.connection, record, row))
+        return record
+
+    async def set_volume_state(
+        self, id: str, state: VolumeState, *, events: Sequence[NewEvent] = ()
+    ) -> None:
+        rows = event_rows.to_rows(events, self._clock())
+
+        def work(transaction: Transaction) -> None:
+            volume_rows.set_state(transaction.connection, id, state)
+            _append(transaction, rows)
+
+        await self._write(work)
+
+    async def remove_volume(self, id: str, *, events: Sequence[NewEvent] = ()) -> None:
+        rows = event_rows.to_rows(events, self._clock())
+
+        def work(transaction: Transaction) -> None:
+            volume_rows.remove(transaction.connection, id)
+            _append(transaction, rows)
+
+        await self._write(work)
+
+    async def volumes(self) -> list[VolumeRecord]:
+        return await self._read(volume_rows.everything)
 
     # Events
 

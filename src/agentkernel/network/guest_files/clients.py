@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from agentkernel.network.guest_files.paths import BUNDLE, DIRECTORY
 from agentkernel.network.registries.go import split_proxies
+from agentkernel.network.registries.known import APT
 from agentkernel.network.registries.model import Credential, Machine, Registry
 
 Placeholder = Callable[[str, str], str | None]
@@ -28,6 +29,7 @@ APT_AUTH = "/etc/apt/auth.conf.d/agentkernel.conf"
 APT_CONF = "/etc/apt/apt.conf.d/99agentkernel"
 
 COMMON_KEYS = ("/usr/share/keyrings/debian-archive-", "/usr/share/keyrings/ubuntu-archive-")
+_URI_HOST = re.compile(r"\bhttps?://(?:[^/\s@]{0,200}@)?([^/\s:]{1,253})", re.IGNORECASE)
 _SIGNED_BY = re.compile(r"signed-by\s*[:=]\s*(/[^\s\],]+)", re.IGNORECASE)
 
 HEAD = "Written by agentkernel from the configuration of the machine outside."
@@ -68,11 +70,14 @@ class Told:
         name, password = (quote(part, safe="") for part in pair)
         return registry.url.replace("://", f"://{name}:{password}@", 1)
 
-    def add_all(self, distribution: str | None) -> None:
-        """`distribution` is that of an image that is not the machine's own."""
+    def add_all(
+        self, distribution: str | None, image_sources: Mapping[str, str] | None = None
+    ) -> None:
+        """`distribution` is that of an image that is not the machine's own, `image_sources` are its
+        apt's files."""
         self.pip()
         self.npm()
-        self.apt(distribution)
+        self.apt(distribution, image_sources or {})
         self.cargo()
         self.go()
         self.maven()
@@ -128,20 +133,35 @@ class Told:
             # npm's global file is beside its node, wherever that is: this says it is here.
             self.environment["NPM_CONFIG_GLOBALCONFIG"] = NPMRC
 
-    def apt(self, distribution: str | None) -> None:
+    def apt(self, distribution: str | None, image_sources: Mapping[str, str]) -> None:
         # apt knows no variable for certificates.
         lines = [f'Acquire::https::CAInfo "{BUNDLE}";']
         settings = self.machine.settings.get("apt", {})
         if distribution is None or (distribution and distribution == self.machine.distribution):
-            self.files |= {
+            given = {
                 path: text
                 for path, text in settings.items()
                 if path.startswith("/") and (distribution is None or _has_common_keys(text))
             }
+            if given:
+                given = {**self._replaced(image_sources), **given}
+            self.files |= given
             if settings.get("Check-Valid-Until") == "false":
                 lines.append('Acquire::Check-Valid-Until "false";')
             self._apt_passwords()
         self.files[APT_CONF] = "\n".join([f"// {HEAD}", *lines, ""])
+
+    def _replaced(self, image_sources: Mapping[str, str]) -> dict[str, str]:
+        """Files that name nothing but the distribution's public archives, where this machine has
+        its own way to them: those can't be reached, and one such is enough to fail an update."""
+        reached = {item.host for item in self.machine.registries if item.ecosystem == "apt"}
+        replaced = {}
+        for path, text in image_sources.items():
+            lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+            hosts = {host.lower() for host in _URI_HOST.findall("\n".join(lines))}
+            if hosts and hosts <= set(APT) and hosts - reached:
+                replaced[path] = f"# {HEAD}\n# What the image had here: see the other sources.\n"
+        return replaced
 
     def _apt_passwords(self) -> None:
         lines = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agentkernel.network.guest_files.clients import Placeholder, Told
 from agentkernel.network.guest_files.paths import (
     AUTHORITY,
@@ -36,18 +38,19 @@ def network_setup(
     *,
     proxied: bool = True,
     distribution: str | None = None,
+    image_sources: Mapping[str, str] | None = None,
     placeholder: Placeholder | None = None,
     page: str = "",
 ) -> NetworkSetup:
     """What has to be inside. `Machine()` for a sandbox that the registries are not given to.
 
     `distribution` is that of the image ("debian bookworm", or "" if it does not say), since apt's
-    sources are of one system; None for the image of the machine itself. Without `placeholder` no
-    credential is told. `page` is what agents may read of their network. The bundle itself is made
-    from the image's, by whoever knows that.
+    sources are of one system; None for the image of the machine itself. `image_sources` are the
+    image's own files of those. Without `placeholder` no credential is told. `page` is what agents
+    may read of their network. The bundle itself is made from the image's, by whoever knows that.
     """
     told = Told(machine, placeholder or (lambda reference, value: None))
-    told.add_all(distribution)
+    told.add_all(distribution, image_sources or {})
     told.files["/etc/resolv.conf"] = RESOLVER
     told.files[AUTHORITY] = authority_pem
     if page:

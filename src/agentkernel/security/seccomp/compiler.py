@@ -30,8 +30,8 @@ from typing import Final
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.security.capabilities import capability_set
+from agentkernel.security.seccomp import ownership, syscalls
 from agentkernel.security.seccomp import profile as profile_module
-from agentkernel.security.seccomp import syscalls
 from agentkernel.security.seccomp.profile import (
     ACTION_MASK,
     RET_ERRNO,
@@ -74,13 +74,15 @@ def compile_profile(
     arch: str | None = None,
     *,
     allow_userns: bool = False,
+    emulate_ids: bool = False,
 ) -> bytes:
     """The filter of a shipped profile, compiled once for each distinct set of arguments.
 
     `caps` are the capabilities the filtered processes hold (some rules depend on them), `arch` is
-    this machine's own by default, `allow_userns` opens what nested user namespaces need.
+    this machine's own by default, `allow_userns` opens what nested user namespaces need,
+    `emulate_ids` is for sandboxes that have the id 0 and no other (see `ownership`).
     """
-    return _compiled(*_normal(name, caps, arch, allow_userns))
+    return _compiled(*_normal(name, caps, arch, allow_userns), emulate_ids)
 
 
 def cache_key(
@@ -89,6 +91,7 @@ def cache_key(
     arch: str | None = None,
     *,
     allow_userns: bool = False,
+    emulate_ids: bool = False,
 ) -> str:
     """A name under which `compile_profile`'s result may be stored beyond this process.
 
@@ -98,9 +101,9 @@ def cache_key(
 
     # The capabilities are taken as they are: leaving out those no rule names means parsing first.
     target = syscalls.arch_named(arch).name
-    inputs = (name, sorted(capability_set(caps)), target, bool(allow_userns))
+    inputs = (name, sorted(capability_set(caps)), target, bool(allow_userns), bool(emulate_ids))
     digest = hashlib.sha256(repr(inputs).encode())
-    sources = (__file__, profile_module.__file__, syscalls.__file__)
+    sources = (__file__, ownership.__file__, profile_module.__file__, syscalls.__file__)
     for path in (*sources, syscalls.data_path(), shipped_path(name)):
         with open(path, "rb") as file:
             digest.update(file.read())
@@ -122,9 +125,14 @@ def _caps_named(name: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(name: str, caps: frozenset[str], arch: str, allow_userns: bool) -> bytes:
+def _compiled(
+    name: str, caps: frozenset[str], arch: str, allow_userns: bool, emulate_ids: bool
+) -> bytes:
     features = ("userns",) if allow_userns else ()
-    return compile_rules(shipped_profile(name), arch=arch, caps=caps, features=features)
+    profile = shipped_profile(name)
+    if emulate_ids:
+        profile = Profile(profile.default_action, (*ownership.EMULATION, *profile.rules))
+    return compile_rules(profile, arch=arch, caps=caps, features=features)
 
 
 def compile_rules(

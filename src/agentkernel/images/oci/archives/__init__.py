@@ -1,0 +1,1 @@
+"""Images in files: what `docker save` writes and OCI layouts, read and written as a stream."""

@@ -1,0 +1,1 @@
+"""How an image is built: stages and steps, commands of them in sandboxes."""

@@ -1,0 +1,274 @@
+"""What everything takes on the disk, and what of it can go: `kernel.system`.
+
+Sizes are what files take, blocks and not lengths, read inside the user namespace that their ids
+belong to. What is shared by several is counted once, where it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agentkernel.audit.files import DIRECTORY as AUDIT
+from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.local.directory import layers_in_use
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
+from agentkernel.backends.local.volumes import Measured, measure
+from agentkernel.errors import AgentKernelError, ResourceExhaustedError
+from agentkernel.images import cache
+from agentkernel.images.oci.layers import stored_layers
+from agentkernel.images.oci.store import ImageStore
+from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
+from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
+from agentkernel.kernel.volumes import Volumes
+from agentkernel.space import require_space, room_at
+
+# A process may have looked a layer up and not have written down that a sandbox stands on it.
+KEEP_LAYERS_SECONDS: Final = 600.0
+_TELL_EVERY_SECONDS: Final = 60.0
+
+
+class System:
+    """See the module. `remove` removes a sandbox of an owner."""
+
+    def __init__(
+        self,
+        store: Store,
+        trail: Trail,
+        state_dir: Path,
+        volumes: Volumes,
+        remove: Callable[[SandboxRecord], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self.trail = trail
+        self._state_dir = state_dir
+        self._volumes = volumes
+        self._remove = remove
+        self._images = ImageStore(state_dir / "images")
+        self._worker = LocalLayerWorker()
+        self._told_at = -_TELL_EVERY_SECONDS
+
+    def require_space(self, size: int = 0) -> None:
+        """Raises ResourceExhaustedError, of which an event tells, unless there is room."""
+        try:
+            require_space(self._state_dir, size)
+        except ResourceExhaustedError as exc:
+            if time.monotonic() - self._told_at >= _TELL_EVERY_SECONDS:
+                self._told_at = time.monotonic()
+                self._store.post_events([NewEvent(kind="disk.low", body=dict(exc.details))])
+            raise
+
+    # -- df --------------------------------------------------------------------------------------
+
+    async def df(self) -> DiskUsage:
+        """Takes as long as to look at all files."""
+        room = room_at(self._state_dir)
+        records = await self._store.all_sandboxes()
+        sandboxes = await self._sandboxes(records)
+        volumes = await self._volumes.list(usage=True)
+        layers = await self._layers()
+        parts = [
+            _part("sandboxes", list(sandboxes.values()), [
+                sandboxes[record.id] for record in records if record.state == "stopped"
+            ]),
+            DiskPart(
+                kind="volumes",
+                about=ABOUT["volumes"],
+                count=len(volumes),
+                bytes=sum(info.used_bytes or 0 for info in volumes),
+                reclaimable_bytes=sum(
+                    info.used_bytes or 0 for info in volumes if not info.sandboxes
+                ),
+                complete=all(info.used_complete for info in volumes),
+            ),
+            _part("layers", list(layers.values()), [
+                layers[path] for path in await self._unused_layers() if path in layers
+            ]),
+            *await self._image_parts(records),
+            _part("records", await measure(sorted(self._state_dir.glob("state.db*")))),
+            _part("audit", await measure([self._state_dir / AUDIT])),
+            _part("logs", await measure(sorted(self._state_dir.glob("*.log*")))),
+        ]  # fmt: skip
+        return DiskUsage(
+            path=str(self._state_dir),
+            total_bytes=room.total,
+            free_bytes=room.free,
+            reserve_bytes=room.reserve,
+            short=room.is_short,
+            parts=parts,
+        )
+
+    async def _sandboxes(self, records: Sequence[SandboxRecord]) -> dict[str, Measured]:
+        """Owned ones have their directory in another place than those that are kept."""
+        places = [
+            self._state_dir / ("runs" if record.blueprint.get("owned") else "sandboxes") / record.id
+            for record in records
+        ]
+        found = await measure(places)
+        return dict(zip((record.id for record in records), found, strict=True))
+
+    async def _layers(self) -> dict[str, Measured]:
+        paths = _directories(Path(cache.layers_dir(self._images.directory)))
+        return dict(zip(map(str, paths), await measure(paths), strict=True))
+
+    async def _unused_layers(self) -> list[str]:
+        in_use = await self._layers_in_use()
+        return await asyncio.to_thread(
+            cache.unused, self._images.directory, in_use, keep_unused_s=KEEP_LAYERS_SECONDS
+        )
+
+    async def _layers_in_use(self) -> set[str]:
+        """By sandboxes that are there, and by images that are kept."""
+        mounted = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
+        digests = _images_of(await self._store.all_sandboxes())
+        return mounted | await asyncio.to_thread(stored_layers, self._images, self._worker, digests)
+
+    async def _image_parts(self, records: Sequence[SandboxRecord]) -> list[DiskPart]:
+        directory = self._images.directory
+        blobs = await measure(sorted((directory / "blobs" / "sha256").glob("*")))
+        partial = await measure(sorted((directory / "partial").glob("*")))
+        unused = await asyncio.to_thread(self._images.unused_blobs, _images_of(records))
+        return [
+            msgspec.structs.replace(_part("blobs", blobs), reclaimable_bytes=sum(unused.values())),
+            _part("downloads", partial, partial),
+        ]
+
+    # -- prune -----------------------------------------------------------------------------------
+
+    @audited("system.prune")
+    async def prune(
+        self,
+        *,
+        owner: str | None = None,
+        sandboxes: bool = False,
+        volumes: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Removes unused layers, blobs and parts of downloads; `sandboxes`: and the owner's stopped
+        sandboxes; `volumes`: and the owner's volumes that then nobody has. What can't be removed is
+        told, and keeps nothing else from going."""
+        self.trail.found(None, None)
+        items = [
+            *(await self._prune_sandboxes(owner, dry_run) if sandboxes else []),
+            *(await self._prune_volumes(owner, sandboxes, dry_run) if volumes else []),
+            *await self._prune_layers(dry_run),
+            *await self._prune_blobs(dry_run),
+        ]
+        freed = sum(item.bytes for item in items if item.problem is None)
+        if items and not dry_run:
+            body = {"items": len(items), "bytes": freed}
+            self._store.post_events([NewEvent(kind="system.pruned", owner=owner, body=body)])
+        return Pruned(dry_run=dry_run, items=items, bytes=freed)
+
+    async def _stopped(self, owner: str | None) -> list[SandboxRecord]:
+        return [
+            record
+            for record in await self._store.all_sandboxes()
+            if record.state == "stopped" and (owner is None or record.owner == owner)
+        ]
+
+    async def _prune_sandboxes(self, owner: str | None, dry_run: bool) -> list[PrunedItem]:
+        records = await self._stopped(owner)
+        sizes = await self._sandboxes(records)
+        items = []
+        for record in records:
+            item = PrunedItem(
+                kind="sandboxes", id=record.id, name=record.name, bytes=sizes[record.id].bytes
+            )
+            items.append(item if dry_run else await _tried(item, self._remove(record)))
+        return items
+
+    async def _prune_volumes(
+        self, owner: str | None, after_sandboxes: bool, dry_run: bool
+    ) -> list[PrunedItem]:
+        going = {record.id for record in await self._stopped(owner)} if after_sandboxes else set()
+        items = []
+        for info in await self._volumes.list(owner, usage=True):
+            if info.state != "ready" or any(user.id not in going for user in info.sandboxes):
+                continue
+            item = PrunedItem(
+                kind="volumes", id=info.id, name=info.name, bytes=info.used_bytes or 0
+            )
+            items.append(item if dry_run else await _tried(item, self._volumes.remove(info.id)))
+        return items
+
+    async def _prune_layers(self, dry_run: bool) -> list[PrunedItem]:
+        unused = await self._unused_layers()
+        sizes = await measure([Path(path) for path in unused])
+        items = [
+            PrunedItem(kind="layers", id=Path(path).name, bytes=size.bytes)
+            for path, size in zip(unused, sizes, strict=True)
+        ]
+        if not dry_run and items:
+            await asyncio.to_thread(
+                cache.prune,
+                self._images.directory,
+                await self._layers_in_use(),
+                keep_unused_s=KEEP_LAYERS_SECONDS,
+                remove=self._worker.remove,
+            )
+        return items
+
+    async def _prune_blobs(self, dry_run: bool) -> list[PrunedItem]:
+        """Nothing while an image is fetched or built: then none of its blobs has a name yet."""
+        in_use = _images_of(await self._store.all_sandboxes())
+
+        def work() -> list[PrunedItem]:
+            with self._images.removing():
+                unused = self._images.unused_blobs(in_use)
+                partial = list((self._images.directory / "partial").glob("*"))
+                items = [
+                    PrunedItem(kind="blobs", id=digest, bytes=size)
+                    for digest, size in unused.items()
+                ]
+                items += [
+                    PrunedItem(kind="downloads", id=path.name, bytes=path.stat().st_blocks * 512)
+                    for path in partial
+                ]
+                if not dry_run:
+                    self._images.remove_blobs(unused)
+                    self._images.remove_partial()
+                return items
+
+        try:
+            return await asyncio.to_thread(work)
+        except AgentKernelError as exc:
+            return [PrunedItem(kind="blobs", id="all", problem=exc.message)]
+
+
+async def _tried(item: PrunedItem, work: Awaitable[None]) -> PrunedItem:
+    try:
+        await work
+    except AgentKernelError as exc:
+        return msgspec.structs.replace(item, problem=exc.message)
+    return item
+
+
+def _directories(parent: Path) -> list[Path]:
+    return [path for path in sorted(parent.glob("*")) if path.is_dir()]
+
+
+def _part(kind: Kind, found: Sequence[Measured], reclaimable: Sequence[Measured] = ()) -> DiskPart:
+    return DiskPart(
+        kind=kind,
+        about=ABOUT[kind],
+        count=len(found),
+        bytes=sum(one.bytes for one in found),
+        reclaimable_bytes=sum(one.bytes for one in reclaimable),
+        complete=all(one.complete for one in found),
+    )
+
+
+def _images_of(records: Sequence[SandboxRecord]) -> set[str]:
+    """Digests of the manifests that sandboxes were made from."""
+    found = set()
+    for record in records:
+        _, _, digest = str(record.blueprint.get("image", "")).rpartition("@")
+        if digest.startswith("sha256:"):
+            found.add(digest)
+    return found

@@ -1,0 +1,147 @@
+"""What `run` takes when nobody names an image: one project a language, run by its own tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, Json
+
+pytestmark = pytest.mark.usefixtures("daemon_dir")
+
+PROJECTS = Path(__file__).parents[1] / "detection" / "projects"
+# Project: the command, the tools that have to be here for it, and what it prints.
+RUNS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
+    "python": (["python3", "main.py"], ("python3",), "hello from Python\n"),
+    "node": (["npm", "start", "--silent"], ("node", "npm"), "hello from Node.js\n"),
+    "go": (["go", "run", "."], ("go",), ""),
+    "rust": (["cargo", "run", "-q", "--offline"], ("cargo",), "hello from Rust\n"),
+    "java": (["java", "Main.java"], ("java", "javac"), "hello from Java\n"),
+    "ruby": (["ruby", "main.rb"], ("ruby",), "hello from Ruby\n"),
+    "php": (["php", "main.php"], ("php",), "hello from PHP\n"),
+    "c": (["make", "-s", "run"], ("make", "cc"), "hello from C\n"),
+    "lua": (["lua", "main.lua"], ("lua",), "hello from Lua Lua 5.4\n"),
+    "shell": (["./build.sh"], ("bash",), "hello from shell\n"),
+    "terraform": (
+        ["sh", "-ec", "terraform apply -auto-approve -no-color | grep ^words"],
+        ("terraform",),
+        'words = "hello from Terraform"\n',
+    ),
+}
+
+
+def need(*tools: str) -> None:
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this machine")
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_projects_run_with_what_is_here(cli: Cli, name: str) -> None:
+    command, tools, output = RUNS[name]
+    need(*tools)
+    project = PROJECTS / name
+    done = cli("run", "--network", "none", "--workspace", str(project), "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode() == output
+    if name == "go":  # println
+        assert b"hello from Go" in done.stderr
+    assert not (project / "target").exists() and not (project / "greeting").is_file()
+
+
+def test_enough_of_them_run() -> None:
+    """Where CI says what must work, at least ten languages have to; elsewhere what is here."""
+    here = [name for name, (_, tools, _) in RUNS.items() if all(map(shutil.which, tools))]
+    if not os.environ.get("MUST_WORK"):
+        pytest.skip(f"only CI must have ten of them; here: {', '.join(here)}")
+    assert len(here) >= 10, here
+
+
+def test_typescript_by_tsx(cli: Cli, tmp_path: Path) -> None:
+    """Its tool comes from npm, inside, through the registries' preset."""
+    need("node", "npm", "npx")
+    try:
+        subprocess.run(["npm", "view", "tsx", "name"], capture_output=True, timeout=20, check=True)
+    except (subprocess.SubprocessError, OSError) as exc:
+        pytest.skip(f"npm reaches no registry: {exc}")
+    project = PROJECTS / "tsx"
+    script = "npm install --silent --no-audit --no-fund && npx tsx index.ts"
+    done = cli("run", "--workspace", str(project), "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (0, b"hello from TypeScript\n"), done.stderr
+    assert not (project / "node_modules").exists()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    path = tmp_path / "project"
+    path.mkdir()
+    (path / ".python-version").write_text("2.6\n")
+    return path
+
+
+def test_a_version_that_is_not_here_is_said(cli: Cli, project: Path) -> None:
+    need("python3")
+    done = cli("run", "--", "python3", "-c", "print(1)", cwd=project)
+    assert (done.returncode, done.stdout) == (0, b"1\n")
+    said = done.stderr.decode()
+    assert "image host: python3 runs Python, and .python-version asks for 2.6" in said
+    assert "python:2.6-slim is not in reach" in said and "--image" in said
+    for flags in (("--quiet",), ("--image", "host")):
+        done = cli("run", *flags, "--", "python3", "-c", "print(1)", cwd=project)
+        assert (done.returncode, done.stderr) == (0, b"")
+    done = cli("run", "--json", "--", "python3", "-c", "print(1)", cwd=project)
+    told = json.loads(done.stdout)
+    assert told["stdout"] == "1\n" and done.stderr == b""
+    assert told["chosen"]["image"] == "host"
+    assert told["chosen"]["detected"]["version_from"] == ".python-version"
+
+
+def test_the_usual_case_says_nothing(cli: Cli, tmp_path: Path) -> None:
+    need("python3")
+    done = cli("run", "--", "python3", "-c", "print(1)", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n", b"")
+    done = cli("run", "--", "no-such-program-anywhere", cwd=tmp_path)
+    assert done.returncode == 127
+
+
+def test_a_runtime_that_is_nowhere(cli: Cli, tmp_path: Path) -> None:
+    if shutil.which("dotnet"):
+        pytest.skip("dotnet is on this machine")
+    done = cli("run", "--", "dotnet", "run", cwd=tmp_path)
+    assert done.returncode == 125
+    assert b"dotnet is not on this machine" in done.stderr and b"hint: install it" in done.stderr
+    # Whoever says which image wants no advice.
+    assert cli("run", "--image", "host", "--", "dotnet", cwd=tmp_path).returncode == 127
+
+
+def test_detect(cli: Cli, ask: Json, project: Path) -> None:
+    found = ask("detect", str(project))
+    assert found["detected"]["runtime"] == "python" and found["detected"]["version"] == "2.6"
+    done = cli("detect", "--json", "--", "make", "all", cwd=project)
+    assert json.loads(done.stdout)["detected"]["tools"] == ["make", "python3"]
+    done = cli("detect", str(project), "--", "python3", "x.py")
+    lines = done.stdout.decode().splitlines()
+    assert lines[:3] == [
+        "runtime  Python",
+        "version  2.6 (.python-version)",
+        "image    python:2.6-slim",
+    ]
+    assert cli("detect", str(project.parent)).returncode == 1
+    assert cli("detect", str(project / "absent")).returncode == 125
+    assert cli("detect", "a", "b").returncode == 125
+
+
+def test_a_hostile_project(cli: Cli, tmp_path: Path) -> None:
+    """No control character of its making reaches the terminal, and nothing of it is run."""
+    (tmp_path / ".python-version").write_text("2.6\n")
+    (tmp_path / "pyproject.toml").write_text("a." * 30000)
+    (tmp_path / "evil\x1b[31m.csproj").write_text("x")
+    for command in (["python3", "-c", ""], ["sh", "-c", "true"], ["dotnet"]):
+        done = cli("run", "--", *command, cwd=tmp_path)
+        assert b"Traceback" not in done.stderr and b"\x1b" not in done.stderr, done
+    assert b"\x1b" not in cli("detect", str(tmp_path)).stdout

@@ -1,0 +1,3 @@
+defmodule Greeting do
+  def words(name), do: "hello from #{name}"
+end

@@ -1,0 +1,3 @@
+module example.org/greeting
+
+go 1.21

@@ -1,0 +1,1 @@
+return { words = function(name) return "hello from " .. name end }

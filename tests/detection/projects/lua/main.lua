@@ -1,0 +1,1 @@
+print(require("greeting").words("Lua " .. _VERSION))

@@ -1,0 +1,3 @@
+import { words } from "./greeting.js";
+
+console.log(words("Node.js"));

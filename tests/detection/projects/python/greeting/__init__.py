@@ -1,0 +1,5 @@
+"""Says hello."""
+
+
+def words(name: str) -> str:
+    return f"hello from {name}"

@@ -1,0 +1,3 @@
+const words = (name: string): string => `hello from ${name}`;
+
+console.log(words("TypeScript"));
