@@ -56,8 +56,8 @@ async def kernel(
     """With a sandbox `applied` over the project; kept, unless a test says otherwise."""
     async with Kernel(own_state) as kernel:
         more = getattr(request, "param", KEPT)
-        if more.get("disk_bytes") and not more["ephemeral"] and uppers._no_image()[0]:
-            pytest.skip(f"no disk of its own here: {uppers._no_image()[0]}")
+        if more.get("disk_bytes") and not more["ephemeral"] and uppers.no_image()[0]:
+            pytest.skip(f"no disk of its own here: {uppers.no_image()[0]}")
         await kernel.create(SandboxSpec(workspace=str(project), **more), name=NAME)
         yield kernel
         await kernel.remove(NAME)
