@@ -49,7 +49,8 @@ def no_layers_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     worker = LocalLayerWorker()
     for depth in ("*", "*/*"):
         for path in tmp_path_factory.getbasetemp().glob(f"{depth}/images/layers/*-subuid-*"):
-            worker.remove(str(path))
+            if path.is_dir():
+                worker.remove(str(path))
 
 
 @pytest.fixture(scope="session")
