@@ -1,4 +1,4 @@
-"""`run` of stored images: their entrypoint and command, as Docker has them; `exec` knows neither."""
+"""`run` of stored images: entrypoint and command as Docker has them; `exec` knows neither."""
 
 from __future__ import annotations
 
