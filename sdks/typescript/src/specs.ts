@@ -12,7 +12,11 @@ export interface SandboxSpec {
   image?: string;
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
-  /** As whom its commands run unless they say otherwise. */
+  /** When a registry is asked for the image: `missing` (unless given), `always` or `never`. */
+  pull?: "missing" | "always" | "never";
+  /** In place of the image's, for the command of a run; empty: none. */
+  entrypoint?: string[];
+  /** As whom its commands run unless they say otherwise; the image's own user unless given. */
   user?: string;
   env?: Record<string, string>;
   /** Whether the `host` image shows toolchains on this process's PATH. It does, unless false. */
