@@ -41,6 +41,11 @@ CASES: tuple[Case, ...] = (
     Case("create.connected", "create", GONE),
     Case("create.connected>store.commit", "create", GONE, True, GONE),
     Case("create.done", "create", RUNNING),
+    # Nothing of the sandbox is there yet, and of the image no half of a layer is ever used.
+    *(
+        Case(f"layer.{moment}", "create of an image", GONE, True, GONE)
+        for moment in ("begun", "unpacked", "done")
+    ),
     *(Case(f"launch.{moment}", "run", GONE, True, GONE) for moment in ("directory", "launched")),
     Case("create.done", "run", GONE),
     Case("start.begin", "start", STOPPED),
@@ -82,7 +87,6 @@ CASES: tuple[Case, ...] = (
         for moment in ("staged", "fetched", "unpacked")
     ),
     Case("image.named", "load image", GONE),
-    *(Case(f"layer.{moment}", "load image", GONE) for moment in ("begun", "unpacked", "done")),
     Case("audit.append", "create", GONE, True, GONE),
     Case("audit.append", "exec", RUNNING, True, RUNNING),
     Case("store.commit", "create", GONE, True, GONE),

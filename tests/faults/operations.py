@@ -52,6 +52,21 @@ async def create_runc(kernel: Kernel, id: str) -> None:
     await kernel.create(spec("runc"), id=id)
 
 
+async def stored(kernel: Kernel, id: str) -> None:
+    """An image that nobody has unpacked is here."""
+    layers = [tar_of({"bin/program": b"", "id": id.encode()})]
+    store_image(ImageStore(kernel.state_dir / "images"), image_of(id), layers, {})
+
+
+async def create_of_image(kernel: Kernel, id: str) -> None:
+    await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
+    assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+def image_of(id: str) -> str:
+    return f"localhost/image-{id}"
+
+
 async def run_owned(kernel: Kernel, id: str) -> None:
     """As `agentkernel run` does: it ends with this process."""
     await kernel.create(SandboxSpec(), id=id, owned=True)
@@ -191,6 +206,7 @@ async def load_image(kernel: Kernel, id: str) -> None:
 
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
+    "create of an image": Operation(stored, create_of_image),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),

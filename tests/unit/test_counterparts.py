@@ -150,6 +150,7 @@ METHODS_ALONE = {
 }
 VERBS_ALONE = {
     "info": "what would hold here; asks no daemon",
+    "detect": "a project is a directory of whoever asks; agentkernel.detection.detect",
     "serve": "is the daemon",
     "mcp": "another door, with tools of its own: tests/mcp",
     "mcp install": "files of other programs",

@@ -18,6 +18,7 @@ from agentkernel.guest.channel import GuestChannel, Message, Output
 from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
+from agentkernel.kernel.building.model import BuildRequest
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.disk_records import Pruned
 from agentkernel.kernel.image_views import ImageInfo, ImageRemoved, ImagesPruned
@@ -116,6 +117,20 @@ def _update(update: SandboxUpdate) -> dict[str, Any]:
     return shown | (_labels(labels) if labels else {})
 
 
+def _build(wanted: BuildRequest) -> dict[str, Any]:
+    """Of build arguments only names."""
+    shown: dict[str, Any] = {}
+    if wanted.tags:
+        shown["tags"] = redact.text(" ".join(wanted.tags))
+    if wanted.target:
+        shown["target"] = redact.text(wanted.target)
+    if wanted.build_args:
+        shown["build_args"] = _names(wanted.build_args)
+    if wanted.network is not None:
+        shown["network"] = _network(wanted.network)
+    return shown
+
+
 def _plain(value: Any) -> Any:
     return redact.text(value) if isinstance(value, str) else value
 
@@ -127,7 +142,7 @@ _FLAT: Final = frozenset(
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
-        "directory", "new_name", "all",
+        "directory", "new_name", "all", "mark_conflicts", "commit", "building",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -142,6 +157,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "names": lambda names: {"names": redact.text(" ".join(names))},
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
+    "wanted": _build,
     # Not for redact, to which token:ci is a token with its value.
     "acts_as": lambda owner: {"acts_as": owner if OWNER.fullmatch(owner) else redact.MARK},
 }
@@ -150,7 +166,7 @@ SHOWN: Final = _FLAT | _FORMS.keys()
 HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
-        "pieces", "archive", "config",
+        "pieces", "archive", "config", "taking", "steps", "context", "report",
     }
 )  # fmt: skip
 
