@@ -22,8 +22,8 @@ from agentkernel.backends.local.volumes import Measured, measure
 from agentkernel.errors import AgentKernelError, ResourceExhaustedError
 from agentkernel.images import cache
 from agentkernel.images.oci.layers import stored_layers
-from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.space import require_space, room_at
@@ -42,6 +42,7 @@ class System:
         trail: Trail,
         state_dir: Path,
         volumes: Volumes,
+        images: Images,
         remove: Callable[[SandboxRecord], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -49,7 +50,8 @@ class System:
         self._state_dir = state_dir
         self._volumes = volumes
         self._remove = remove
-        self._images = ImageStore(state_dir / "images")
+        self._images = images.store
+        self._deciding = images.deciding
         self._worker = LocalLayerWorker()
         self._told_at = -_TELL_EVERY_SECONDS
 
@@ -117,15 +119,15 @@ class System:
         return dict(zip(map(str, paths), await measure(paths), strict=True))
 
     async def _unused_layers(self) -> list[str]:
-        in_use = await self._layers_in_use()
+        in_use = await self._layers_in_use(_images_of(await self._store.all_sandboxes()))
         return await asyncio.to_thread(
             cache.unused, self._images.directory, in_use, keep_unused_s=KEEP_LAYERS_SECONDS
         )
 
-    async def _layers_in_use(self) -> set[str]:
-        """By sandboxes that are there, and by images that are kept."""
+    async def _layers_in_use(self, digests: set[str]) -> set[str]:
+        """By sandboxes that are there, of which `digests` are the manifests, and by images that
+        are kept."""
         mounted = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
-        digests = _images_of(await self._store.all_sandboxes())
         return mounted | await asyncio.to_thread(stored_layers, self._images, self._worker, digests)
 
     async def _image_parts(self, records: Sequence[SandboxRecord]) -> list[DiskPart]:
@@ -205,20 +207,20 @@ class System:
             for path, size in zip(unused, sizes, strict=True)
         ]
         if not dry_run and items:
-            await asyncio.to_thread(
-                cache.prune,
-                self._images.directory,
-                await self._layers_in_use(),
-                keep_unused_s=KEEP_LAYERS_SECONDS,
-                remove=self._worker.remove,
-            )
+            async with self._deciding() as in_use:
+                await asyncio.to_thread(
+                    cache.prune,
+                    self._images.directory,
+                    await self._layers_in_use(in_use),
+                    keep_unused_s=KEEP_LAYERS_SECONDS,
+                    remove=self._worker.remove,
+                )
         return items
 
     async def _prune_blobs(self, dry_run: bool) -> list[PrunedItem]:
         """Nothing while an image is fetched or built: then none of its blobs has a name yet."""
-        in_use = _images_of(await self._store.all_sandboxes())
 
-        def work() -> list[PrunedItem]:
+        def work(in_use: set[str]) -> list[PrunedItem]:
             with self._images.removing():
                 unused = self._images.unused_blobs(in_use)
                 partial = list((self._images.directory / "partial").glob("*"))
@@ -236,7 +238,8 @@ class System:
                 return items
 
         try:
-            return await asyncio.to_thread(work)
+            async with self._deciding() as in_use:
+                return await asyncio.to_thread(work, in_use)
         except AgentKernelError as exc:
             return [PrunedItem(kind="blobs", id="all", problem=exc.message)]
 
