@@ -10,6 +10,10 @@ export interface SandboxSpec {
   backend?: string;
   /** `host` (this machine's programs) unless given, a directory, or a name such as `debian:12`. */
   image?: string;
+  /** When its registry is asked for the image: `missing` unless given, `always` or `never`. */
+  pull?: "missing" | "always" | "never";
+  /** In place of the image's own, before the command of `run`; `[]`: none. */
+  entrypoint?: string[];
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
   /** When a registry is asked for the image: `missing` (unless given), `always` or `never`. */

@@ -18,6 +18,7 @@ from agentkernel.images.oci.layers import stored_layers
 from agentkernel.images.oci.store import ImageStore, StoredImage
 from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel.image_views import ImagesPruned, familiar, layer_path
+from agentkernel.kernel.template_model import is_template
 
 # What the names of unpacked layers of images begin with; others are made from this machine.
 _LAYER = "oci"
@@ -103,13 +104,14 @@ def prune(
     in_use: Collection[str],
     everything: bool,
 ) -> ImagesPruned:
-    """`everything`: names that no sandbox uses, too. Raises ConflictError as above."""
+    """`everything`: names that no sandbox uses, too, but those of templates, which are removed by
+    themselves. Raises ConflictError as above."""
     with store.removing():
         partial = store.remove_partial()
         cache.remove_abandoned(cache_dir=store.directory, remove=worker.remove)
         gone = []
         for entry in store.names():
-            if everything and entry.digest not in in_use:
+            if everything and entry.digest not in in_use and not is_template(entry.name):
                 store.untag(entry.name)
                 gone.append(familiar(entry.name))
     freed = remove_unused(store, worker, state_dir, in_use, None, None)

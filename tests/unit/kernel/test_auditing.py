@@ -91,6 +91,7 @@ EXEMPT = {
     "Images.release": "part of sandbox.create",
     "Images.close": "part of kernel.stop",
     "Images.list": "looks at images",
+    "Images.deciding": "looks at what is used",
     "Images.inspect": "looks at an image",
     "System.require_space": "part of sandbox.create",
     "System.df": "measures",
