@@ -205,8 +205,8 @@ echo "script for $WHO" > /one
 echo second >> /one
 EOF
 RUN <<'EOF'
-#!/bin/sed -n s/^#keep.//w/two
-#keep text
+#!/bin/sh -e
+echo $- ${0##*/} > /two
 EOF
 COPY <<three <<"four" /texts/
 hello $WHO
@@ -217,7 +217,7 @@ four
     )
     found = entries(kernel, built)
     assert found["one"].size == len("script for you\nsecond\n")
-    assert found["two"].size == len("text\n")
+    assert found["two"].size == len("e agentkernel-heredoc\n")
     assert found["texts/three"].size == len("hello you\n")
     assert found["texts/four"].size == len("hello $WHO\n")
     assert not [path for path in found if "heredoc" in path]
