@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel import faults
+from agentkernel.conformance.images import store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 
@@ -45,6 +47,21 @@ async def create(kernel: Kernel, id: str) -> None:
 
 async def create_runc(kernel: Kernel, id: str) -> None:
     await kernel.create(spec("runc"), id=id)
+
+
+async def stored(kernel: Kernel, id: str) -> None:
+    """An image that nobody has unpacked is here."""
+    layers = [tar_of({"bin/program": b"", "id": id.encode()})]
+    store_image(ImageStore(kernel.state_dir / "images"), image_of(id), layers, {})
+
+
+async def create_of_image(kernel: Kernel, id: str) -> None:
+    await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
+    assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+def image_of(id: str) -> str:
+    return f"localhost/image-{id}"
 
 
 async def run_owned(kernel: Kernel, id: str) -> None:
@@ -165,6 +182,7 @@ async def load_volumes(kernel: Kernel, id: str) -> None:
 
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
+    "create of an image": Operation(stored, create_of_image),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),

@@ -221,7 +221,8 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         group.add_argument(
             "--image", metavar="IMAGE",
             help="`host` (this machine's programs, the default), a directory with a root file "
-            "system, or NAME[:TAG] of an image, pulled if it is not here; `run` without it takes what `detect` shows",
+            "system, or NAME[:TAG] of an image, pulled if it is not here; `run` without it takes "
+            "what `detect` shows",
         )  # fmt: skip
         group.add_argument(
             "--pull", choices=("missing", "always", "never"),

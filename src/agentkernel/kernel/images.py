@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from builtins import list as List
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentkernel import faults
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.local.shortages import host_errors
+from agentkernel.config.finding import user_file
 from agentkernel.errors import ConflictError, InvalidInputError, NotFoundError
 from agentkernel.images.model import image_kind
 from agentkernel.images.oci.archives.reading import ArchiveImage, adopt_image, read_images
@@ -42,6 +44,9 @@ from agentkernel.kernel.image_views import (
 )
 from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
 from agentkernel.kernel.threads import block_in_threads, in_thread
+
+if TYPE_CHECKING:
+    from agentkernel.images.oci.registry.settings import RegistrySettings
 
 Pull = Literal["missing", "always", "never"]
 MAX_SAVED = 64
@@ -143,9 +148,15 @@ class Images:
             async def prepare(digest: str) -> None:
                 await self._unpack([digest], report)
 
+            settings = await in_thread(_registry_settings)
             with host_errors("fetching an image"):
                 pulled = await pull(
-                    self.store, wanted, platform=platform, progress=report, prepare=prepare
+                    self.store,
+                    wanted,
+                    platform=platform,
+                    progress=report,
+                    settings=settings,
+                    prepare=prepare,
                 )
             return pulled.digest
 
@@ -440,6 +451,17 @@ def _names(image: ArchiveImage, chosen: str | None) -> List[str]:
     if chosen is not None:
         return [chosen]
     return image.names or [f"{LOCAL}/unnamed:{image.digest.removeprefix('sha256:')[:12]}"]
+
+
+def _registry_settings() -> RegistrySettings:
+    """As the user's config.toml says them now. Raises for a file that is wrong."""
+    from agentkernel.config.reading import read_file
+    from agentkernel.images.oci.registry.settings import RegistrySettings, registry_settings
+
+    path = user_file()
+    if not os.path.lexists(path):
+        return RegistrySettings()
+    return registry_settings(read_file(path, "user").values)
 
 
 def _platform(text: str | None) -> Platform | None:

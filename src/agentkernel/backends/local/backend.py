@@ -56,6 +56,7 @@ from agentkernel.backends.local.volumes import check_places, refuse_volumes, vol
 from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
+    check_guess,
     find_project,
     project_path,
     workspace_lines,
@@ -269,6 +270,19 @@ class LocalBackend(Backend):
         self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
     ) -> LocalSandbox:
         """Launches in a directory. On an error nothing runs and no ids or groups are held."""
+        try:
+            return await self._start_once(directory, blueprint, progress, may_guess=True)
+        except _WrongGuessError:
+            return await self._start_once(directory, blueprint, progress, may_guess=False)
+
+    async def _start_once(
+        self,
+        directory: SandboxDirectory,
+        blueprint: Blueprint,
+        progress: Progress | None,
+        *,
+        may_guess: bool,
+    ) -> LocalSandbox:
         groups = SandboxGroups(self._hierarchy, blueprint.id)
         network: NetworkSockets | None = None
         try:
@@ -279,7 +293,11 @@ class LocalBackend(Backend):
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
             refuse_volumes(blueprint, maps)
-            project = await self._project(blueprint, looked.account, maps, directory)
+            project = await self._project(blueprint, looked.account, maps, directory, may_guess)
+            # In a big project to look takes as long as to launch: both at once.
+            look = None
+            if project is not None and project.guess is not None:
+                look = asyncio.ensure_future(asyncio.to_thread(check_guess, project, self._finder))
             root = await self._images.resolve(blueprint, looked, maps, progress)
             root = add_trees(root, project)
             check_places(blueprint, root)
@@ -314,6 +332,9 @@ class LocalBackend(Backend):
                 if type(exc) is not SandboxUnavailableError:
                     raise
                 raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
+            if look is not None and not await look:
+                channel.close()
+                raise _WrongGuessError
         except BaseException:
             if network:
                 network.close()
@@ -333,12 +354,20 @@ class LocalBackend(Backend):
         account: Account,
         maps: idmaps.IdMaps,
         directory: SandboxDirectory,
+        may_guess: bool,
     ) -> Project | None:
         if blueprint.workspace is None:
             return None
         # The first look at a big project takes its time.
         return await asyncio.to_thread(
-            find_project, blueprint, account, maps, directory, self._state_dir, self._finder
+            find_project,
+            blueprint,
+            account,
+            maps,
+            directory,
+            self._state_dir,
+            self._finder,
+            may_guess=may_guess,
         )
 
     def _choose_ids(
@@ -429,6 +458,10 @@ class LocalBackend(Backend):
             raise self.explain(failure, under_way) from None
         finally:
             os.close(record)
+
+
+class _WrongGuessError(Exception):
+    """A file that looks like a secret came or went since the last sandbox; nothing has run yet."""
 
 
 def _entries(directory: Path) -> int:

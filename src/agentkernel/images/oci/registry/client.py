@@ -25,7 +25,6 @@ from agentkernel.images.oci.model import (
 from agentkernel.images.oci.registry.dialling import Connections, Nearness, read_bounded
 from agentkernel.images.oci.registry.failures import (
     Lost,
-    NoTls,
     denied,
     forbidden_way,
     misbehaved,
@@ -136,22 +135,16 @@ class RegistryClient:
                     yield response
                     return
             if not await identity.answer(asked, used, self._origin):
-                raise denied(
-                    self.endpoint.registry, what, sent=identity.shown, note=identity.note,
-                    status=401,
-                )  # fmt: skip
+                sent, note = identity.shown, identity.note
+                raise denied(self.endpoint.registry, what, 401, sent=sent, note=note)
 
     async def _know(self) -> Identity:
         """The first time: how near the registry is, and whether it has TLS."""
         if self._identity is not None:
             return self._identity
         nearness = await self._connections.nearness(self._origin)
-        if self.endpoint.maybe_plain:
-            try:
-                async with self._connections.ask(Place(self._origin, "/v2/"), {}):
-                    pass
-            except NoTls:
-                self._origin = self._origin._replace(scheme="http")
+        if self.endpoint.maybe_plain and not await self._connections.speaks_tls(self._origin):
+            self._origin = self._origin._replace(scheme="http")
         self._identity = Identity(self.endpoint, self._connections, nearness)
         self._nearness = nearness
         return self._identity

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import glob
 import os
 import socket
@@ -20,9 +21,10 @@ from ipaddress import ip_address
 
 import httpx2
 
-from agentkernel.errors import HostError
+from agentkernel.errors import HostError, RegistryError
 from agentkernel.images.oci.registry.failures import (
     Lost,
+    NoTls,
     broken,
     forbidden_way,
     misbehaved,
@@ -38,6 +40,9 @@ from agentkernel.network.policy.names import Address
 from agentkernel.texts import printable
 
 _MOST_ADDRESSES = 8
+_TLS_SECONDS = 3.0
+# What the ssl module says when it only waits.
+_NO_ERRORS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Nearness(IntEnum):
@@ -103,6 +108,17 @@ class Connections:
             )
             if words is not None:
                 raise forbidden_way(self._registry, f"{origin.host} is {words}")
+
+    async def speaks_tls(self, origin: Origin) -> bool:
+        """Asked of this machine's loopback alone, where plain HTTP is as good. A server with a
+        certificate that is not trusted does; one that says nothing does not."""
+        try:
+            async with asyncio.timeout(_TLS_SECONDS), self.ask(Place(origin, "/v2/"), {}):
+                return True
+        except (NoTls, Lost, TimeoutError):
+            return False
+        except RegistryError:
+            return True
 
     @contextlib.asynccontextmanager
     async def ask(
@@ -237,25 +253,32 @@ async def read_bounded(response: httpx2.Response, most: int, seconds: float) -> 
 def _context(origin: Origin, settings: RegistrySettings) -> ssl.SSLContext:
     """The system's authorities (SSL_CERT_FILE and SSL_CERT_DIR say others), the operator's, and
     those that docker's directory has for this host. Raises HostError."""
+    place = os.path.join(settings.certificates, origin.authority.strip("[]"))
+    files = [settings.upstream_ca] if settings.upstream_ca else []
+    files += sorted(glob.glob(os.path.join(glob.escape(place), "*.crt")))
+    try:
+        return _make_context(tuple((file, os.stat(file).st_mtime_ns) for file in files))
+    except OSError as error:  # ssl.SSLError is one
+        raise HostError(
+            f"the certificates of {', '.join(files)} can't be read:"
+            f" {error.strerror or 'they are damaged'}",
+            hint="they stand there in PEM, and the daemon's user must be able to read them",
+        ) from None
+
+
+@functools.lru_cache(maxsize=8)
+def _make_context(files: tuple[tuple[str, int], ...]) -> ssl.SSLContext:
+    """Reading the system's certificates takes tens of milliseconds: kept until a file changes."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    files = [settings.upstream_ca] if settings.upstream_ca else []
-    place = os.path.join(settings.certificates, origin.authority.strip("[]"))
-    files += sorted(glob.glob(os.path.join(glob.escape(place), "*.crt")))
-    for file in files:
-        try:
-            context.load_verify_locations(cafile=file)
-        except OSError as error:  # ssl.SSLError is one
-            raise HostError(
-                f"{file} can't be read as certificates: {error.strerror or 'they are damaged'}",
-                hint="certificates stand there in PEM; the daemon's user must be able to read it",
-            ) from None
+    for file, _ in files:
+        context.load_verify_locations(cafile=file)
     return context
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
     while error is not None:
-        if isinstance(error, ssl.SSLError):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, _NO_ERRORS):
             return error
         error = error.__cause__ or error.__context__
     return None

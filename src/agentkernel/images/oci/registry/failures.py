@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -101,20 +100,19 @@ def untrusted(registry: str, error: ssl.SSLError) -> RegistryError:
 
 
 def denied(
-    registry: str, what: str, *, sent: bool, note: str = "", **details: Any
-) -> RegistryError:
+    registry: str, what: str, status: int, *, sent: bool, note: str = "", words: str = ""
+) -> RegistryDeniedError:
     """A 401 or 403. `sent`: a login was shown; `note`: why one could not be."""
     if sent:
         hint = f"the login for it is wrong or may not do this; {_LOGIN} {registry}"
     else:
         hint = f"check the name; if it is a private image, {_LOGIN} {registry}"
-    if note:
-        hint = f"{hint} ({note})"
     return RegistryDeniedError(
-        f"{registry} gives {what} only to those it knows, or has no such image",
-        hint=hint,
+        f"{registry} gives {what} only to those it knows, or has no such image"
+        + (f": {words}" if words else ""),
+        hint=f"{hint} ({note})" if note else hint,
         registry=registry,
-        **details,
+        status=status,
     )
 
 
@@ -140,10 +138,7 @@ def of_status(
     """What an answer means that is not the one hoped for."""
     words = _words(body, secrets)
     if status in (401, 403):
-        found = denied(registry, what, sent=sent, note=note, status=status)
-        if words:
-            found.message = f"{found.message}: {words}"
-        return found
+        return denied(registry, what, status, sent=sent, note=note, words=words)
     if status == 404:
         return missing(registry, what)
     if status == 429:
