@@ -29,12 +29,16 @@ _LOGIN = "log in with docker login or podman login"
 
 
 class Lost(Exception):
-    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does."""
+    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does.
+    `reached`: there was somebody."""
 
-    def __init__(self, error: AgentKernelError, *, wait: float | None = None) -> None:
+    def __init__(
+        self, error: AgentKernelError, *, wait: float | None = None, reached: bool = True
+    ) -> None:
         super().__init__(error.message)
         self.error = error
         self.wait = wait
+        self.reached = reached
 
 
 class NoTls(RegistryError):
