@@ -16,10 +16,6 @@ export interface SandboxSpec {
   entrypoint?: string[];
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
-  /** When a registry is asked for the image: `missing` (unless given), `always` or `never`. */
-  pull?: "missing" | "always" | "never";
-  /** In place of the image's, for the command of a run; empty: none. */
-  entrypoint?: string[];
   /** As whom its commands run unless they say otherwise; the image's own user unless given. */
   user?: string;
   env?: Record<string, string>;

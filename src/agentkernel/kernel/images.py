@@ -404,8 +404,7 @@ class Images:
 
     async def unused(self) -> care.Unused:
         """What `prune` would remove."""
-        async with self._deciding:
-            in_use = await self._digests_in_use()
+        async with self.deciding() as in_use:
             return await in_thread(
                 care.find_unused, self.store, self._worker, self._state_dir, in_use
             )
