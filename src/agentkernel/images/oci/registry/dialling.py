@@ -158,19 +158,19 @@ class Connections:
         if self._proxy(origin) is None:
             hosts = list(await self._resolve(origin))
         for host in hosts:
-            request = httpx2.Request(
-                method,
-                httpx2.URL(
-                    scheme=origin.scheme,
-                    host=str(host),
-                    port=origin.port,
-                    raw_path=place.target.encode(),
-                ),
-                headers={**headers, "Host": origin.authority},
-                content=content,
-                extensions={"timeout": timeout, "sni_hostname": origin.host},
-            )
             try:
+                request = httpx2.Request(
+                    method,
+                    httpx2.URL(
+                        scheme=origin.scheme,
+                        host=str(host),
+                        port=origin.port,
+                        raw_path=place.target.encode(),
+                    ),
+                    headers={**headers, "Host": at},
+                    content=content,
+                    extensions={"timeout": timeout, "sni_hostname": origin.host},
+                )
                 async with asyncio.timeout(pace.connect + pace.stall):
                     response = await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -183,7 +183,7 @@ class Connections:
                 raise unreachable(self._registry, f"the proxy says {_words(error)}", at) from None
             except (httpx2.TransportError, TimeoutError) as error:
                 raise Lost(broken(self._registry, _words(error), at)) from None
-            except (httpx2.InvalidURL, httpx2.LocalProtocolError, UnicodeError):
+            except (httpx2.InvalidURL, UnicodeError):
                 raise misbehaved(self._registry, "leads to an address that is none") from None
             else:
                 if not isinstance(host, str):
