@@ -21,10 +21,8 @@ from agentkernel.errors import (
 from agentkernel.texts import printable
 
 _LONGEST_WORDS = 200
-# What OpenSSL says of a server that answers in something else, or not at all.
-_NOT_TLS = frozenset(
-    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}
-)
+# What OpenSSL says of a server that answers in something else.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _LOGIN = "log in with docker login or podman login"
 
 
@@ -97,7 +95,8 @@ def untrusted(registry: str, error: ssl.SSLError, at: str) -> RegistryError:
             " in network.upstream_ca of config.toml",
             registry=registry,
         )
-    kind = NoTls if error.reason in _NOT_TLS else RegistryError
+    hung_up = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    kind = NoTls if hung_up or error.reason in _NOT_TLS else RegistryError
     return kind(
         f"{called} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
         hint="a registry without TLS is named in images.insecure of config.toml",
