@@ -15,6 +15,7 @@
     ├── ResourceExhaustedError    resource_exhausted   no id range, disk or memory left
     ├── SandboxUnavailableError   sandbox_unavailable  the sandbox, not the command, failed
     │   ├── LaunchError           launch_failed        it never came up
+    │   ├── NotReadyError         not_ready            its template's start command failed
     │   ├── GuestProtocolError    guest_protocol       the other end broke the protocol
     │   └── GuestTimeoutError     guest_timeout        agentd did not answer      (TimeoutError)
     ├── GuestPortError            port_failed         nobody listens inside (ConnectionError)
@@ -150,6 +151,12 @@ class SandboxUnavailableError(AgentKernelError):
 
 class LaunchError(SandboxUnavailableError):
     code = "launch_failed"
+
+
+class NotReadyError(SandboxUnavailableError):
+    """`details` has `job`, the id of the start command's job, and `output`, its last lines."""
+
+    code = "not_ready"
 
 
 class GuestProtocolError(SandboxUnavailableError):

@@ -87,9 +87,8 @@ def _pieces(
     yield writer.feed(content)
     summary = TreeSummary(0, 0)
     if context is not None:
-        packer = TreePacker(
-            context, ignore=ignore, limit_bytes=DEFAULT_TREE_BYTES, limit_files=DEFAULT_TREE_FILES
-        )
+        packer = TreePacker(context, limit_bytes=DEFAULT_TREE_BYTES, limit_files=DEFAULT_TREE_FILES)
+        packer.ignore = ignore
         for part in packer.parts():
             if isinstance(part, TreeEntry) and part.path == BUILD_FILE:
                 raise InvalidInputError(

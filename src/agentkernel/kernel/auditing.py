@@ -18,8 +18,10 @@ from agentkernel.guest.channel import GuestChannel, Message, Output
 from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
+from agentkernel.kernel.building.model import BuildRequest
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.disk_records import Pruned
+from agentkernel.kernel.image_views import ImageInfo, ImageRemoved, ImagesPruned
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord, VolumeRecord
@@ -115,6 +117,20 @@ def _update(update: SandboxUpdate) -> dict[str, Any]:
     return shown | (_labels(labels) if labels else {})
 
 
+def _build(wanted: BuildRequest) -> dict[str, Any]:
+    """Of build arguments only names."""
+    shown: dict[str, Any] = {}
+    if wanted.tags:
+        shown["tags"] = redact.text(" ".join(wanted.tags))
+    if wanted.target:
+        shown["target"] = redact.text(wanted.target)
+    if wanted.build_args:
+        shown["build_args"] = _names(wanted.build_args)
+    if wanted.network is not None:
+        shown["network"] = _network(wanted.network)
+    return shown
+
+
 def _plain(value: Any) -> Any:
     return redact.text(value) if isinstance(value, str) else value
 
@@ -125,7 +141,8 @@ _FLAT: Final = frozenset(
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
-        "exclusive", "force", "sandboxes", "volumes", "dry_run",
+        "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
+        "directory", "new_name", "all", "mark_conflicts", "commit", "building",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -137,8 +154,10 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "request": lambda request: {"network": _network(request)},
     "change": lambda change: {"rule": f"{change.action} {_target(change)}", **_phase(change)},
     "paths": lambda paths: {"paths": redact.text(" ".join(paths))} if paths else {},
+    "names": lambda names: {"names": redact.text(" ".join(names))},
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
+    "wanted": _build,
     # Not for redact, to which token:ci is a token with its value.
     "acts_as": lambda owner: {"acts_as": owner if OWNER.fullmatch(owner) else redact.MARK},
 }
@@ -147,7 +166,7 @@ SHOWN: Final = _FLAT | _FORMS.keys()
 HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
-        "pieces",
+        "pieces", "archive", "config", "taking", "steps", "context", "report",
     }
 )  # fmt: skip
 
@@ -174,6 +193,14 @@ class _Shows:
             return ended | {"output_bytes": result.output_bytes}
         if isinstance(result, JobRecord):
             return {"job": result.id, "state": result.state}
+        if isinstance(result, ImageInfo):
+            return {"digest": result.digest}
+        if isinstance(result, list) and result and isinstance(result[0], ImageInfo):
+            return {"digests": " ".join(image.digest for image in result[:_MAX_NAMES])}
+        if isinstance(result, ImageRemoved):
+            return {"deleted": " ".join(result.deleted), "freed_bytes": result.freed_bytes}
+        if isinstance(result, ImagesPruned):
+            return {"untagged": len(result.untagged), "freed_bytes": result.freed_bytes}
         if isinstance(result, NewToken):
             return {"token": result.record.id}
         if isinstance(result, Pruned):

@@ -22,6 +22,7 @@ from agentkernel.images.dockerfile.model import Build
 from agentkernel.images.oci.reference import parse_reference
 from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel.building.model import BuildRequest, Built, Report
+from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.threads import block_in_threads, in_thread
 
 if TYPE_CHECKING:
@@ -50,11 +51,12 @@ class Builds:
             yield Context(cast(BinaryIO, file))
 
     @audited("image.build")
+    @holding_images
     async def build(
         self,
-        build: Build,
+        steps: Build,
         context: Context,
-        request: BuildRequest,
+        wanted: BuildRequest,
         *,
         report: Report,
         owner: str = "local",
@@ -63,7 +65,7 @@ class Builds:
         what is asked for, RegistryError where an image can't be fetched."""
         from agentkernel.kernel.building.executing import Execution
 
-        names = [_new_name(tag) for tag in request.tags]
+        names = [_new_name(tag) for tag in wanted.tags]
         self.trail.found(None, None)
         if self._running >= MAX_BUILDS:
             raise ResourceExhaustedError(
@@ -75,7 +77,7 @@ class Builds:
         try:
             async with block_in_threads(store.adding()):
                 execution = Execution(
-                    self._kernel, self._worker, new_id(), build, context, request, report, owner
+                    self._kernel, self._worker, new_id(), steps, context, wanted, report, owner
                 )
                 state = await execution.run()
                 digest = await in_thread(state.write, store)

@@ -40,6 +40,7 @@ from agentkernel.errors import (
 from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.auditing import open_trail
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.engines import Engines
 from agentkernel.kernel.image_holds import holding_images
@@ -62,6 +63,7 @@ from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
 from agentkernel.kernel.store import Idempotency, SandboxRecord, StateLock, Store, event_of
 from agentkernel.kernel.system import System
+from agentkernel.kernel.templates import Templates
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
@@ -106,6 +108,8 @@ class Kernel(Changes, Looks):
         self.volumes: Volumes
         self.system: System
         self.images: Images
+        self.builds: Builds
+        self.templates: Templates
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -133,11 +137,18 @@ class Kernel(Changes, Looks):
             self._store, self._find, self.trail, self.networks, self._making, self._image_view
         )
         self.images = Images(self.state_dir, self._store, self.trail, LocalLayerWorker())
+        self.builds = Builds(self, self.trail, LocalLayerWorker())
+        self.templates = Templates(self, self.trail)
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
         self.system = System(
-            self._store, self.trail, self.state_dir, self.volumes, self._remove_pruned
+            self._store,
+            self.trail,
+            self.state_dir,
+            self.volumes,
+            self.images,
+            self._remove_pruned,
         )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
@@ -215,6 +226,7 @@ class Kernel(Changes, Looks):
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
+        spec = self.templates.applied(spec)
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):
             raise InvalidInputError(
@@ -265,7 +277,8 @@ class Kernel(Changes, Looks):
                 inserted = await insert_row(self._store, record, idempotency)
                 if inserted.created:
                     asked = spec.network is not None or bool(spec.secrets)
-                    return await self._make(inserted.record, blueprint, progress, asked)
+                    made = await self._make(inserted.record, blueprint, progress, asked)
+                    return made if building else await self.templates.begin(made, new=True)
                 if settled := await self._settled(inserted.record):
                     return settled
         except BaseException:
@@ -382,7 +395,7 @@ class Kernel(Changes, Looks):
                 raise
             await self.ports.open_again(record, live)
             faults.point("start.done")
-            return record
+        return await self.templates.begin(record, new=False)
 
     @audited("sandbox.stop")
     async def stop(

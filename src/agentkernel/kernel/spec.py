@@ -74,7 +74,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
     or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
     `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
-    of the image's, for the command of a `run`.
+    of the image's, for the command of a `run`. `template`: its name, in place of an image's.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -106,6 +106,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workspace_branch: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     pull: Literal["missing", "always", "never"] = "missing"
     entrypoint: Annotated[list[str], Meta(max_length=1024)] | None = None
+    template: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:

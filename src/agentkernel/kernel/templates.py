@@ -14,7 +14,7 @@ import msgspec
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.errors import AgentKernelError, ImageInvalidError, InvalidInputError, NotFoundError
 from agentkernel.images.building.context import Context
-from agentkernel.kernel.building.model import BuildRequest, Report
+from agentkernel.kernel.building.model import BuildNote, BuildRequest, Report
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import SandboxRecord
 from agentkernel.kernel.template_model import (
@@ -31,6 +31,7 @@ from agentkernel.kernel.threads import in_thread
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
+    from agentkernel.kernel.template_sources import SourceRequest
 
 
 class Templates:
@@ -68,6 +69,38 @@ class Templates:
         )
         return await self.get(name)
 
+    @audited("template.build")
+    async def build_source(
+        self,
+        name: str,
+        wanted: SourceRequest,
+        *,
+        no_cache: bool = False,
+        report: Report,
+        owner: str = "local",
+    ) -> Template:
+        """Of a git repository: cloned in a sandbox, its runtime found out, its dependencies
+        installed. Raises ImageBuildError, InvalidInputError, NotFoundError."""
+        from agentkernel.kernel.template_sources import Source, fetch, spec_for
+
+        reference_of(name)
+        source = Source.parse(wanted.source)
+        self.trail.found(None, name)
+        with self._kernel.builds.context() as context:
+            commit, files = await fetch(self._kernel, source, context, report, owner)
+            spec, found = spec_for(wanted, files)
+            if found is not None:
+                await report(BuildNote(text=f"{found.why}; on {spec.base}"))
+            return await self.build(
+                name,
+                spec,
+                context,
+                BuildRequest(no_cache=no_cache),
+                report=report,
+                source=f"{source.url}@{commit}",
+                owner=owner,
+            )
+
     async def list(self) -> List[Template]:
         """By name."""
         store = self._kernel.images.store
@@ -99,8 +132,8 @@ class Templates:
 
     @audited("template.remove")
     async def remove(self, name: str, *, force: bool = False, owner: str | None = None) -> None:
-        """ConflictError while sandboxes stand on it; `force` takes the name away, and they keep what
-        they need."""
+        """ConflictError while sandboxes stand on it; `force` takes the name away, and they keep
+        what they need."""
         template = await self.get(name)
         self.trail.found(None, name)
         await self._kernel.images.remove(template.image, force=force, owner=owner)

@@ -181,15 +181,9 @@ class TreePacker:
     leaves out is not read.
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        ignore: Ignore | None = None,
-        **limits: int,
-    ) -> None:
+    def __init__(self, directory: str | os.PathLike[str], **limits: int) -> None:
         self._root = directory
-        self._ignore = ignore
+        self.ignore: Ignore | None = None
         self._count = TreeCount(**limits)
         self._skipped = 0
 
@@ -214,14 +208,14 @@ class TreePacker:
                     status = os.stat(name, dir_fd=at, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                is_ignored = self._ignore is not None and self._ignore.leaves_out(to_text(path))
+                is_ignored = self.ignore is not None and self.ignore.leaves_out(to_text(path))
                 if is_ignored and not stat.S_ISDIR(status.st_mode):
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     if (
                         is_ignored
-                        and self._ignore is not None
-                        and self._ignore.leaves_out_all_below(to_text(path))
+                        and self.ignore is not None
+                        and self.ignore.leaves_out_all_below(to_text(path))
                     ):
                         continue
                     if len(stack) >= _DEPTH_MAX:

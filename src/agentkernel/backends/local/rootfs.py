@@ -96,7 +96,7 @@ class Images:
         authority = blueprint.network.authority if blueprint.network else ""
         key = (
             *(blueprint.image, blueprint.user, blueprint.toolchains, maps.mode, maps.root_owner),
-            *(outside, authority),
+            *(outside, authority, blueprint.building),
         )
         made, root = self._resolved.get(key, (0.0, None))
         is_good = looked.image is not None or time.monotonic() - made < _GOOD_SECONDS
@@ -120,7 +120,13 @@ class Images:
     ) -> RootFilesystem:
         view = IdView(kind=maps.mode, guest_uid=looked.account.uid, host_uid=maps.root_owner)
         if looked.image is not None:
-            root = resolve_oci(looked.image, self.directory, view, looked.account)
+            root = resolve_oci(
+                looked.image,
+                self.directory,
+                view,
+                looked.account,
+                building=blueprint.building,
+            )
         else:
             root = resolve_image(
                 blueprint.image,

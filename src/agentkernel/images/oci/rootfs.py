@@ -71,9 +71,17 @@ def pin(reference: str, image: StoredImage) -> str:
 
 
 def resolve_oci(
-    image: UnpackedImage, cache_dir: StrPath, ids: IdView, account: Account
+    image: UnpackedImage,
+    cache_dir: StrPath,
+    ids: IdView,
+    account: Account,
+    *,
+    building: bool = False,
 ) -> RootFilesystem:
-    lowers = [*image.layers, floor(cache_dir, ids)]
+    """`building`: nothing of ours is below the image, which may lack a /tmp and make one."""
+    lowers = list(image.layers)
+    if not building or not lowers:
+        lowers.append(floor(cache_dir, ids))
     if is_emulated(ids) and any(image.view.resolve(place) for place in APT_PLACES):
         lowers.insert(0, _one_id_layer(cache_dir))
     process = image.process

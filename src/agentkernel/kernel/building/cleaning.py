@@ -18,8 +18,8 @@ from agentkernel.workspaces import beneath
 
 # As everywhere, a build keeps none of what a RUN makes of these.
 ALWAYS = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
-# Where mounts of ours were; what is in them on disk is nothing a RUN wrote.
-EXCLUDED = ("proc/*", "sys/*", "dev/*")
+# Where mounts of ours were: what is in them on disk is nothing that a RUN wrote.
+EXCLUDED = ("proc/", "sys/", "dev/")
 _MAX_BYTES = 16 << 20
 _OPAQUE = "user.overlay.opaque"
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
 
 _MAX_KEPT_NOTES = 64
+WORKDIR_WORDS = "/bin/sh -c #(nop) WORKDIR"
 
 
 class Execution:
@@ -81,7 +82,6 @@ class Execution:
         self._platform = this_platform()
         self._arguments = Arguments(request.build_args, self._platform, build.escape)
         self._done: dict[int, State] = {}
-        self._held: list[str] = []
         self._trees: dict[int, tuple[int, ImageTree]] = {}
         self._number = 0
         self._steps = 0
@@ -96,12 +96,8 @@ class Execution:
         wanted = needed_stages(self._build, target)
         self._steps = sum(1 + len(self._build.stages[number].steps) for number in wanted)
         await self._report(BuildStarted(steps=self._steps, notes=self.notes))
-        try:
-            for number in wanted:
-                self._done[number] = await self._stage(number, self._build.stages[number])
-        finally:
-            for image in self._held:
-                self._kernel.images.release(image)
+        for number in wanted:
+            self._done[number] = await self._stage(number, self._build.stages[number])
         state = self._done[target]
         await self._make_workdir(state)
         self._add_labels(state)
@@ -181,10 +177,8 @@ class Execution:
         return None
 
     async def _image(self, name: str) -> StoredImage:
-        """An image of elsewhere, here and unpacked, until the build ends."""
-        texts: list[str] = []
-        pinned = await self._kernel.images.ready(name, progress=texts.append)
-        self._held.append(pinned)
+        """An image of elsewhere, here and unpacked, which stays as long as the build goes on."""
+        pinned = await self._kernel.images.ready(name)
         return await in_thread(self._store.image, pinned.rpartition("@")[2])
 
     # -- steps -----------------------------------------------------------------------------------
@@ -201,7 +195,9 @@ class Execution:
         elif state.changing.apply(step):
             if isinstance(step, Workdir):
                 state.pending = state.changing.config.working_dir
-            state.record(f"/bin/sh -c #(nop) {step.source or step.name}", empty=True)
+                state.record(f"{WORKDIR_WORDS} {state.pending}", empty=True)
+            else:
+                state.record(f"/bin/sh -c #(nop) {step.source or step.name}", empty=True)
         else:
             raise UnsupportedError(f"{step.name} is no step of a build")
         return BuildStepDone(number=0)
@@ -383,7 +379,7 @@ class Execution:
         layer = await in_thread(
             copied_layer, self._store, copying.items.values(), self._context, None
         )
-        state.add(layer, f"/bin/sh -c #(nop) WORKDIR {path}", state.created)
+        state.add_to_last(WORKDIR_WORDS, layer)
 
     def _add_labels(self, state: State) -> None:
         if self._request.labels:

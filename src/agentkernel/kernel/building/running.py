@@ -165,7 +165,7 @@ def _ending(status: ExitStatus) -> str:
     if status.outcome is Outcome.OOM:
         return "the command needed more memory than it may have"
     if status.outcome is Outcome.NOT_STARTED:
-        return f"the command could not be started: {status.error or 'no such program'}"
+        return f"the command could not be started: {status.errno or 'no such program'}"
     if status.outcome is Outcome.SIGNALED:
         return f"the command was ended by signal {status.signal}"
     return f"the command was {status.outcome.value}"
