@@ -22,6 +22,7 @@ from . import (
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_projects,
     hostile_secrets,
     models,
     previews,
@@ -35,6 +36,7 @@ TARGETS = [
     *models.TARGETS,
     *hostile_images.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_projects.TARGETS,
     *hostile_secrets.TARGETS,
     *previews.TARGETS,
 ]
