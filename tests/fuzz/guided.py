@@ -17,13 +17,17 @@ with atheris.instrument_imports(include=["agentkernel"]):
         hostile_daemon,
         hostile_guests,
         hostile_images,
+        hostile_projects,
         models,
         target,
     )
 
 TARGETS = {
     one.name: one
-    for module in (hostile_agent, hostile_daemon, callers, hostile_images, hostile_guests, models)
+    for module in (
+        *(hostile_agent, hostile_daemon, callers, hostile_images, hostile_guests, models),
+        hostile_projects,
+    )
     for one in module.TARGETS
 }
 

@@ -22,6 +22,7 @@ from . import (
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_projects,
     hostile_registries,
     hostile_secrets,
     models,
@@ -37,6 +38,7 @@ TARGETS = [
     *hostile_images.TARGETS,
     *hostile_registries.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_projects.TARGETS,
     *hostile_secrets.TARGETS,
     *previews.TARGETS,
 ]
