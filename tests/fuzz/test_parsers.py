@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from . import (
     callers,
     hostile_agent,
+    hostile_archives,
     hostile_daemon,
     hostile_guests,
     hostile_images,
@@ -34,6 +35,7 @@ TARGETS = [
     *callers.TARGETS,
     *models.TARGETS,
     *hostile_images.TARGETS,
+    *hostile_archives.TARGETS,
     *hostile_guests.TARGETS,
     *hostile_secrets.TARGETS,
     *previews.TARGETS,
