@@ -16,7 +16,7 @@ export interface SandboxSpec {
   entrypoint?: string[];
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
-  /** As whom its commands run unless they say otherwise. */
+  /** As whom its commands run unless they say otherwise; the image's own user unless given. */
   user?: string;
   env?: Record<string, string>;
   /** Whether the `host` image shows toolchains on this process's PATH. It does, unless false. */

@@ -43,6 +43,35 @@ def parts_of(store: ImageStore, image: StoredImage) -> set[str]:
     return {image.digest, image.id, *sources, *layers} - {""}
 
 
+@dataclass(frozen=True)
+class Unused:
+    """What `prune` would remove: blobs and parts of downloads with their sizes, paths of layers."""
+
+    blobs: dict[str, int]
+    downloads: dict[str, int]
+    layers: list[str]
+
+
+def find_unused(
+    store: ImageStore, worker: LayerWorker, state_dir: Path, in_use: Collection[str]
+) -> Unused:
+    kept = _layers_needed(store, worker, state_dir, in_use)
+    downloads = {}
+    for path in (store.directory / "partial").glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            downloads[path.name] = path.stat().st_blocks * 512
+    return Unused(
+        blobs=store.unused_blobs(in_use),
+        downloads=downloads,
+        layers=[path for path in _layers(store, worker, None) if path not in kept],
+    )
+
+
+def is_of_an_image(layer: str) -> bool:
+    """A layer that was unpacked, and not one made from this machine."""
+    return os.path.basename(layer).startswith(_LAYER)
+
+
 def remove_unused(
     store: ImageStore,
     worker: LayerWorker,

@@ -402,6 +402,13 @@ class Images:
         await self._tell("image.pruned", untagged=pruned.untagged, freed_bytes=pruned.freed_bytes)
         return pruned
 
+    async def unused(self) -> care.Unused:
+        """What `prune` would remove."""
+        async with self.deciding() as in_use:
+            return await in_thread(
+                care.find_unused, self.store, self._worker, self._state_dir, in_use
+            )
+
     # -- inside ----------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
