@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from . import (
     callers,
     hostile_agent,
+    hostile_archives,
     hostile_daemon,
     hostile_guests,
     hostile_images,
@@ -36,6 +37,7 @@ TARGETS = [
     *callers.TARGETS,
     *models.TARGETS,
     *hostile_images.TARGETS,
+    *hostile_archives.TARGETS,
     *hostile_registries.TARGETS,
     *hostile_guests.TARGETS,
     *hostile_projects.TARGETS,
