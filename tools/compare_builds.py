@@ -74,7 +74,14 @@ class Work:
 
     def buildah(self, *words: str, **more: Any) -> str:
         place = self.directory / "buildah"
-        roots = ("--root", f"{place}/root", "--runroot", f"{place}/run", "--storage-driver", "overlay")
+        roots = (
+            "--root",
+            f"{place}/root",
+            "--runroot",
+            f"{place}/run",
+            "--storage-driver",
+            "overlay",
+        )
         return run("buildah", *roots, *words, **more)
 
     def ours(self, *words: str, **more: Any) -> str:

@@ -82,6 +82,11 @@ CASES: tuple[Case, ...] = (
         Case(f"reconcile.{moment}", "restart", RUNNING)
         for moment in ("begin", "found", "orphan", "done")
     ),
+    *(
+        Case(f"image.{moment}", "load image", GONE, True, GONE)
+        for moment in ("staged", "fetched", "unpacked")
+    ),
+    Case("image.named", "load image", GONE),
     Case("audit.append", "create", GONE, True, GONE),
     Case("audit.append", "exec", RUNNING, True, RUNNING),
     Case("store.commit", "create", GONE, True, GONE),

@@ -495,6 +495,18 @@ def test_damaged_streams(bench: Bench) -> None:
     bench.unpack(data, blob=squeezed)
 
 
+def test_many_empty_members(bench: Bench) -> None:
+    """A stream of nothing takes time in proportion to its size, and its end is found."""
+    data = Archive().add("a", b"x").done()
+    bench.unpack(data, blob=gzip.compress(b"") * 50_000 + gzip.compress(data))
+    assert bench.content("a") == b"x"
+
+
+def test_a_missing_archive(bench: Bench) -> None:
+    with pytest.raises(ImageInvalidError, match="missing"):
+        bench.worker.unpack(str(bench.top / "nothing"), "sha256:0", str(bench.layer))
+
+
 def test_names_do_not_reach_a_terminal(bench: Bench) -> None:
     name = b"../\x1b]0;title\x07\n\xc2\x9b31m\xe2\x80\xae\xff"
     with pytest.raises(ImageInvalidError) as refused:

@@ -67,7 +67,6 @@ from agentkernel.errors import (
     NotFoundError,
     SandboxUnavailableError,
     UnenforceableError,
-    UnsupportedError,
 )
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -212,25 +211,17 @@ class LocalBackend(Backend):
             return await self._images.view(blueprint, progress)
 
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
-        directory = SandboxDirectory(self._kept / blueprint.id)
-        upper = directory.workspace_upper
-        if directory.image.exists():
-            raise UnsupportedError(
-                "this sandbox's files are on a disk of their own (--disk), which only it can read",
-                hint="take files out with `agentkernel sandbox cp`, or make it without --disk",
-            )
-        if blueprint.owned or blueprint.ephemeral:
-            raise UnsupportedError(
-                "this sandbox's files are in memory, and gone with it",
-                hint="make one that is kept: agentkernel sandbox create --workspace DIR",
-            )
+        parent = self._runs if blueprint.owned else self._kept
+        directory = SandboxDirectory(parent / blueprint.id)
+        inside = blueprint.owned or blueprint.ephemeral or directory.image.exists()
         applied = directory.path / "applied"
         return WorkspaceFiles(
-            str(upper),
+            None if inside else str(directory.workspace_upper),
             str(directory.hidden),
             str(applied),
             str(directory.base),
             project_path(blueprint, directory),
+            str(directory.view),
         )
 
     def changed_files(self, blueprint: Blueprint) -> str:

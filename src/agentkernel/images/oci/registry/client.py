@@ -127,8 +127,9 @@ class RegistryClient:
         for last in (False, True):
             used = await identity.header(self._origin)
             own = {**common, "Authorization": used} if used else common
-            async with self._followed(Place(self._origin, path), own, common) as response:
-                if response.status_code == 401 and not last:
+            async with self._followed(Place(self._origin, path), own, common) as (place, response):
+                # What others ask for, to whom it led, is no business of its login.
+                if response.status_code == 401 and not last and place.origin == self._origin:
                     asked = response.headers.get_list("www-authenticate")
                 else:
                     await self._require(response, what, good, identity)
@@ -152,16 +153,19 @@ class RegistryClient:
     @contextlib.asynccontextmanager
     async def _followed(
         self, place: Place, own: Mapping[str, str], others: Mapping[str, str]
-    ) -> AsyncIterator[httpx2.Response]:
-        """Where redirects lead to. Only the registry itself gets `own`, which has the login."""
+    ) -> AsyncIterator[tuple[Place, httpx2.Response]]:
+        """Where redirects lead to. Only the registry itself gets `own`, which has the login, and
+        not from somebody who leads back to it."""
+        headers = own
         for _ in range(_MOST_REDIRECTS + 1):
-            headers = own if place.origin == self._origin else others
             async with self._connections.ask(place, headers) as response:
                 if response.status_code not in _REDIRECTS:
-                    yield response
+                    yield place, response
                     return
                 location = response.headers.get("location", "")
             place = await self._next(place, location)
+            if place.origin != self._origin:
+                headers = others
         raise misbehaved(self.endpoint.registry, f"redirects more than {_MOST_REDIRECTS} times")
 
     async def _next(self, place: Place, location: str) -> Place:
