@@ -45,9 +45,9 @@ class Templates:
     async def build(
         self,
         name: str,
-        spec: TemplateSpec,
+        template: TemplateSpec,
         context: Context,
-        request: BuildRequest,
+        wanted: BuildRequest,
         *,
         report: Report,
         source: str = "",
@@ -58,12 +58,12 @@ class Templates:
         keep what they were made from. Raises ImageBuildError, InvalidInputError, UnsupportedError.
         """
         reference = reference_of(name)
-        build = as_build(spec, source)
+        build = as_build(template, source)
         self.trail.found(None, name)
         await self._kernel.builds.build(
             build,
             context,
-            msgspec.structs.replace(request, tags=[reference]),
+            msgspec.structs.replace(wanted, tags=[reference]),
             report=report,
             owner=owner,
         )
@@ -73,7 +73,7 @@ class Templates:
     async def build_source(
         self,
         name: str,
-        wanted: SourceRequest,
+        repository: SourceRequest,
         *,
         no_cache: bool = False,
         report: Report,
@@ -84,11 +84,11 @@ class Templates:
         from agentkernel.kernel.template_sources import Source, fetch, spec_for
 
         reference_of(name)
-        source = Source.parse(wanted.source)
+        source = Source.parse(repository.source)
         self.trail.found(None, name)
         with self._kernel.builds.context() as context:
             commit, files = await fetch(self._kernel, source, context, report, owner)
-            spec, found = spec_for(wanted, files)
+            spec, found = spec_for(repository, files)
             if found is not None:
                 await report(BuildNote(text=f"{found.why}; on {spec.base}"))
             return await self.build(
