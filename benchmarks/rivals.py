@@ -11,10 +11,10 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from docker_daemon import docker_daemon, find_program
 from measure import Work, command
 
 BUSYBOX = Path("/bin/busybox")
@@ -130,13 +130,13 @@ class Rivals:
         return path if path and "--tmp-overlay" in _output(path, "--help") else None
 
     def _set_up_runc(self) -> None:
-        program = _program("runc")
+        program = find_program("runc")
         self._make_bundle(program)
         self.runc = [program, "--root", str(self._place / "runc")]
         _output(*self.runc, "run", "--bundle", str(self._bundle), "trial")
 
     def _set_up_runsc(self) -> None:
-        program = _program("runsc")
+        program = find_program("runsc")
         if not hasattr(self, "_bundle"):
             raise RuntimeError("runc, which makes its bundle, is not there")
         state = self._place / "runsc"
@@ -161,38 +161,12 @@ class Rivals:
         self._bundle = bundle
 
     def _set_up_docker(self) -> None:
-        dockerd, client = _program("dockerd"), _program("docker")
-        if os.getuid():
-            raise RuntimeError("its daemon needs root")
-        place = self._place / "docker"
-        place.mkdir()
-        host = f"unix://{place}/s"
-        log = self._open.enter_context((place / "log").open("wb"))
-        daemon = subprocess.Popen(
-            [
-                dockerd,
-                "--host", host,
-                "--data-root", str(place / "data"),
-                "--exec-root", str(place / "exec"),
-                "--pidfile", str(place / "pid"),
-                "--iptables=false", "--ip6tables=false", "--bridge=none",
-            ],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-        self._open.callback(_end, daemon)
-        words = [client, "--host", host]
-        deadline = time.monotonic() + 60
-        while _fails(*words, "info"):
-            if daemon.poll() is not None or time.monotonic() > deadline:
-                last = (place / "log").read_text(errors="replace").splitlines()[-1:]
-                raise RuntimeError(f"dockerd does not start: {last}")
-            time.sleep(0.2)
-        self.docker = words
-        self._import(words)
+        self.docker = self._open.enter_context(docker_daemon(self._place / "docker"))
+        self._import(self.docker)
 
     def _set_up_podman(self) -> None:
         words = [
-            _program("podman"),
+            find_program("podman"),
             "--root", str(self._place / "podman"),
             "--runroot", str(self._place / "podman-run"),
             "--cgroup-manager", "cgroupfs",
@@ -223,13 +197,6 @@ def _busybox_root(root: Path) -> None:
         (root / "bin" / name).symlink_to("busybox")
 
 
-def _program(name: str) -> str:
-    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
-    if path is None:
-        raise RuntimeError("not installed")
-    return path
-
-
 def _bound(*words: str) -> Work:
     return lambda: command(*words)
 
@@ -243,26 +210,9 @@ def _output(*words: str) -> str:
     return done.stdout.strip()
 
 
-def _fails(*words: str) -> bool:
-    try:
-        _output(*words)
-    except RuntimeError:
-        return True
-    return False
-
-
 def _quietly(*words: str) -> None:
     with suppress(RuntimeError, subprocess.SubprocessError):
         _output(*words)
-
-
-def _end(daemon: subprocess.Popen[bytes]) -> None:
-    daemon.terminate()
-    try:
-        daemon.wait(30)
-    except subprocess.TimeoutExpired:
-        daemon.kill()
-        daemon.wait()
 
 
 def _unmount(path: Path) -> None:

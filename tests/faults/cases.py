@@ -41,6 +41,11 @@ CASES: tuple[Case, ...] = (
     Case("create.connected", "create", GONE),
     Case("create.connected>store.commit", "create", GONE, True, GONE),
     Case("create.done", "create", RUNNING),
+    # Nothing of the sandbox is there yet, and of the image no half of a layer is ever used.
+    *(
+        Case(f"layer.{moment}", "create of an image", GONE, True, GONE)
+        for moment in ("begun", "unpacked", "done")
+    ),
     *(Case(f"launch.{moment}", "run", GONE, True, GONE) for moment in ("directory", "launched")),
     Case("create.done", "run", GONE),
     Case("start.begin", "start", STOPPED),
@@ -77,6 +82,11 @@ CASES: tuple[Case, ...] = (
         Case(f"reconcile.{moment}", "restart", RUNNING)
         for moment in ("begin", "found", "orphan", "done")
     ),
+    *(
+        Case(f"image.{moment}", "load image", GONE, True, GONE)
+        for moment in ("staged", "fetched", "unpacked")
+    ),
+    Case("image.named", "load image", GONE),
     Case("audit.append", "create", GONE, True, GONE),
     Case("audit.append", "exec", RUNNING, True, RUNNING),
     Case("store.commit", "create", GONE, True, GONE),

@@ -9,12 +9,16 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from agentkernel import faults
+from agentkernel.conformance.images import store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.oci.archives.writing import Saved, write_images
+from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 
@@ -22,6 +26,7 @@ KEPT = "/root/kept"
 WRITTEN = "/root/written"
 CONTENT = bytes(range(256)) * (12 << 10)
 ORPHAN = "o" * 20
+IMAGE = "localhost/faults:1"
 
 
 class Operation(NamedTuple):
@@ -45,6 +50,21 @@ async def create(kernel: Kernel, id: str) -> None:
 
 async def create_runc(kernel: Kernel, id: str) -> None:
     await kernel.create(spec("runc"), id=id)
+
+
+async def stored(kernel: Kernel, id: str) -> None:
+    """An image that nobody has unpacked is here."""
+    layers = [tar_of({"bin/program": b"", "id": id.encode()})]
+    store_image(ImageStore(kernel.state_dir / "images"), image_of(id), layers, {})
+
+
+async def create_of_image(kernel: Kernel, id: str) -> None:
+    await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
+    assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+def image_of(id: str) -> str:
+    return f"localhost/image-{id}"
 
 
 async def run_owned(kernel: Kernel, id: str) -> None:
@@ -163,8 +183,30 @@ async def load_volumes(kernel: Kernel, id: str) -> None:
         pass
 
 
+def image_archive() -> bytes:
+    """A small image, as `docker save` would write it."""
+    with tempfile.TemporaryDirectory(prefix="image-") as place:
+        store = ImageStore(place)
+        store_image(store, IMAGE, [tar_of({"word": b"here"}), tar_of({"other": b"x"})], {})
+        return b"".join(write_images(store, [Saved(store.find(IMAGE), (IMAGE,))]))
+
+
+async def no_image(kernel: Kernel, id: str) -> None:
+    await kernel.images.prune(all=True)
+
+
+async def load_image(kernel: Kernel, id: str) -> None:
+    """There is no sandbox `id`, before or after."""
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield image_archive()
+
+    await kernel.images.load(pieces())
+
+
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
+    "create of an image": Operation(stored, create_of_image),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),
@@ -176,6 +218,7 @@ OPERATIONS: dict[str, Operation] = {
     "remove": Operation(running, remove),
     "remove stopped": Operation(stopped, remove),
     "restart": Operation(running, begin_again),
+    "load image": Operation(no_image, load_image),
     "volume create": Operation(nothing, create_volume),
     "volume import": Operation(nothing, import_volume),
     "volume remove": Operation(import_volume, remove_volume),

@@ -227,3 +227,37 @@ async def test_what_a_mirror_lacks_comes_from_the_registry(
         assert (await pulled(store, f"{registry.address}/team/app:other", settings)).registry == (
             mirror.address
         )
+
+
+async def test_mirrors_of_the_users_file(
+    registry: Registry, store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has to hand them on."""
+    registry.push("library/app", "1", IMAGE)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = tmp_path / "config" / "agentkernel" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[images.mirrors]\n"docker.io" = "http://{registry.address}"\n')
+    platform = Platform(architecture="amd64", os="linux")
+    done = await pull(store, parse_reference("app:1"), platform=platform)
+    assert (done.registry, done.name) == (registry.address, "docker.io/library/app:1")
+
+
+async def test_it_has_its_name_when_it_is_prepared(registry: Registry, store: ImageStore) -> None:
+    reference = parse_reference(f"{registry.address}/team/app:1.0")
+    platform = Platform(architecture="amd64", os="linux")
+
+    async def fail(digest: str) -> None:
+        assert store.image(digest).names == ()
+        raise ImageInvalidError("a layer is damaged")
+
+    async def prepare(digest: str) -> None:
+        prepared.append(digest)
+
+    prepared: list[str] = []
+    with pytest.raises(ImageInvalidError, match="a layer is damaged"):
+        await pull(store, reference, platform=platform, settings=QUICK, prepare=fail)
+    assert store.names() == []
+    await pull(store, reference, platform=platform, settings=QUICK, prepare=prepare)
+    assert prepared == [IMAGE.digest]
+    assert [name.name for name in store.names()] == [str(reference)]

@@ -34,7 +34,7 @@ class Archive:
         content: bytes = b"",
         *,
         kind: bytes = FILE,
-        mode: int = 0o644,
+        mode: int | None = None,
         owner: tuple[int, int] = (0, 0),
         mtime: int = 0,
         link: str | bytes = b"",
@@ -45,6 +45,8 @@ class Archive:
         if pax:
             self.raw(b"pax", b"x", _records(pax))
         name, link = os.fsencode(name), os.fsencode(link)
+        if mode is None:
+            mode = 0o755 if kind == DIRECTORY else 0o644
         if len(name) > 100:
             self.raw(b"long", b"L", name + b"\0")
         if len(link) > 100:

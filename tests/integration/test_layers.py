@@ -178,7 +178,7 @@ def test_opaque_whatever_the_order(bench: Bench) -> None:
     assert bench.tree() == {
         "a": "drwx--x--x",
         "a/new": "-rw-r--r--",
-        "b": "drw-r--r--",
+        "b": "drwxr-xr-x",
         "b/new": "-rw-r--r--",
     }
     assert all(os.getxattr(bench.layer / name, OPAQUE) == b"y" for name in "ab")

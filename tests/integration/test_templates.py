@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import http.server
 import io
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -203,6 +203,45 @@ async def test_what_is_no_template(
 # -- of repositories -----------------------------------------------------------------------------
 
 
+class _Served(http.server.BaseHTTPRequestHandler):
+    """git's own server, which speaks CGI."""
+
+    root = ""
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        size = int(self.headers.get("Content-Length") or 0)
+        environment = {
+            "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": self.root, "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": path, "QUERY_STRING": query, "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "CONTENT_LENGTH": str(size),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "REMOTE_ADDR": "127.0.0.1",
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_CONFIG_COUNT": "2",
+            "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
+            "GIT_CONFIG_KEY_1": "uploadpack.allowAnySHA1InWant", "GIT_CONFIG_VALUE_1": "true",
+        }  # fmt: skip
+        done = subprocess.run(
+            ["git", "http-backend"], input=self.rfile.read(size), env=environment,
+            capture_output=True, timeout=20, check=False,
+        )  # fmt: skip
+        head, _, body = done.stdout.partition(b"\r\n\r\n")
+        lines = [line.partition(": ") for line in head.decode().split("\r\n")]
+        status = next((value for name, _, value in lines if name == "Status"), "200 OK")
+        self.send_response(int(status.split()[0]))
+        for name, _, value in lines:
+            if name and name != "Status":
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A repository, and where git serves it."""
@@ -210,23 +249,13 @@ def repository(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         pytest.skip("git is not installed")
     path = tmp_path / "repositories" / "shop"
     path.mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    served = subprocess.Popen(
-        ["git", "daemon", "--export-all", f"--base-path={path.parent}", "--reuseaddr",
-         "--listen=127.0.0.1", f"--port={port}", "--informative-errors"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    try:
-        for _ in range(500):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert served.poll() is None
-        yield path, f"git://127.0.0.1:{port}/shop"
-    finally:
-        os.killpg(served.pid, 15)
-        served.wait(10)
+    handler = type("Served", (_Served,), {"root": str(path.parent)})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield path, f"http://127.0.0.1:{server.server_port}/shop/.git"
+        server.shutdown()
+        thread.join()
 
 
 def committed(path: Path) -> str:
@@ -297,7 +326,7 @@ async def test_a_repository_reaches_its_host_alone(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "shop", "ssh://h/x", "file:///etc", "/srv/git/x", "https://h", "https://u:p@h/x",
+    ["", "shop", "git://h/x", "ssh://h/x", "file:///etc", "/srv/git/x", "https://h", "https://u:p@h/x",
      "https://h:x/y", "https://h/x@-upload-pack=y", "https://h/x@a..b", "ext::sh -c x",
      "https://h/x y", "--upload-pack=x", "https://h/\x1b[x", "https://u@h/x@main"],
 )  # fmt: skip
@@ -310,7 +339,7 @@ def test_sources() -> None:
     assert Source.parse("https://h.example/a/b.git@v1.2") == (
         "https://h.example/a/b.git", "v1.2", "h.example", 443
     )  # fmt: skip
-    assert Source.parse("git://127.0.0.1:9/x").reference == "HEAD"
+    assert Source.parse("http://127.0.0.1:9/x").reference == "HEAD"
     assert Source.parse("http://[2001:db8::1]:8080/x").network().allow == ["[2001:db8::1]:8080"]
     here = Source.parse("http://127.0.0.1:8080/x@y")
     assert here.inside == "http://host.agentkernel.internal:8080/x"

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import ConflictError, InvalidInputError
+from agentkernel.backends.local import uppers
+from agentkernel.errors import (
+    ConflictError,
+    InvalidInputError,
+    ResourceExhaustedError,
+    UnsupportedError,
+)
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
@@ -40,13 +46,30 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
+KEPT = {"ephemeral": False}
+
+
 @pytest.fixture
-async def kernel(own_state: Path, project: Path) -> AsyncIterator[Kernel]:
-    """With a sandbox `applied` over the project."""
+async def kernel(
+    own_state: Path, project: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Kernel]:
+    """With a sandbox `applied` over the project; kept, unless a test says otherwise."""
     async with Kernel(own_state) as kernel:
-        await kernel.create(SandboxSpec(workspace=str(project), ephemeral=False), name=NAME)
+        more = getattr(request, "param", KEPT)
+        if more.get("disk_bytes") and not more["ephemeral"] and uppers.no_image()[0]:
+            pytest.skip(f"no disk of its own here: {uppers.no_image()[0]}")
+        await kernel.create(SandboxSpec(workspace=str(project), **more), name=NAME)
         yield kernel
         await kernel.remove(NAME)
+
+
+# Where the sandbox's own files are: a directory here, memory, a disk of its own.
+PLACES = pytest.mark.parametrize(
+    "kernel",
+    [KEPT, {"ephemeral": True}, {"ephemeral": False, "disk_bytes": 64 << 20}],
+    ids=["directory", "memory", "disk"],
+    indirect=True,
+)
 
 
 async def shell(kernel: Kernel, script: str) -> None:
@@ -86,6 +109,7 @@ rm -r gone; echo now a file > gone
 """
 
 
+@PLACES
 async def test_exactly_what_was_changed(kernel: Kernel, project: Path) -> None:
     before = listing(project.parent)
     await shell(kernel, EVERYTHING)
@@ -140,6 +164,7 @@ async def test_both_sides_changed_one_file(kernel: Kernel, project: Path) -> Non
     await shell(kernel, "grep inside README; grep inside both; test ! -e tool")
 
 
+@PLACES
 async def test_what_was_not_shown_is_not_deleted(kernel: Kernel, project: Path) -> None:
     await shell(kernel, "rm -r kept")
     await shell(kernel, "mkdir kept; echo 1 > kept/.env")
@@ -189,6 +214,9 @@ async def test_links_in_the_way_are_not_followed(kernel: Kernel, project: Path) 
     assert (project / "src" / "new").read_text() == "x\n"
 
 
+@pytest.mark.parametrize(
+    "kernel", [KEPT, {"ephemeral": True}], ids=["directory", "memory"], indirect=True
+)
 async def test_a_hostile_guest(kernel: Kernel, project: Path) -> None:
     before = listing(project.parent)
     await shell(
@@ -203,6 +231,10 @@ open("setuid", "w").write("x"); os.chmod("setuid", 0o6755)
 END
         """,
     )
+    if (await kernel.get(NAME)).ephemeral:
+        with pytest.raises(ResourceExhaustedError, match="256 MiB"):
+            await apply(kernel)
+        await shell(kernel, "rm huge; mkfifo huge")
     outcomes = await apply(kernel)
     assert outcomes["fifo"] == outcomes["huge"] == "skipped" and outcomes["src"] == "held"
     after = listing(project.parent)
@@ -233,6 +265,22 @@ async def test_swapping_while_it_is_applied(kernel: Kernel, project: Path) -> No
     finally:
         await kernel.jobs.kill(job.id)
     assert (project.parent / "beside").read_text() == "secret\n"
+
+
+@pytest.mark.parametrize("kernel", [{"ephemeral": True}], indirect=True)
+async def test_in_memory(kernel: Kernel, project: Path) -> None:
+    """It is looked at from inside; what is left of that is nothing."""
+    await shell(kernel, "echo two >> README; rm -r gone; mkdir -m 700 new; touch -d @0 tool")
+    found = await kernel.workspaces.diff(NAME)
+    assert {change.path: change.kind for change in found.changes} == {
+        "README": "modified", "gone": "deleted", "gone/deep": "deleted", "gone/deep/a": "deleted",
+        "new": "added",
+    }  # fmt: skip
+    assert "+two\n" in found.patch
+    with pytest.raises(UnsupportedError):
+        await kernel.workspaces.discard(NAME)
+    (directory,) = (kernel.state_dir / "sandboxes").iterdir()
+    assert not (directory / "view").exists()
 
 
 async def test_discarded(kernel: Kernel, project: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import ConflictError, UnsupportedError
+from agentkernel.errors import ConflictError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
@@ -179,7 +179,6 @@ END
 
 async def test_what_has_no_diff(kernel: Kernel, project: Path) -> None:
     for spec, error in (
-        (SandboxSpec(workspace=str(project)), UnsupportedError),
         (SandboxSpec(), ConflictError),
         (SandboxSpec(workspace=f"{project}:ro", ephemeral=False), ConflictError),
     ):

@@ -202,3 +202,75 @@ async def test_the_host_writes_while_it_is_applied(kernel: Kernel, project: Path
     lines = path.read_text().split("\n")
     assert (lines[3], lines[25]) == (f"outside {count}", "at last")
     assert not any(name.startswith(".agentkernel") for name in os.listdir(project))
+
+
+async def test_a_hostile_guest_merges_nothing_else(kernel: Kernel, project: Path) -> None:
+    """Files, directories and links that changed places, and names that lead anywhere: where both
+    sides have a word, nothing of the host's is lost, and nothing outside is touched."""
+    beside = project.parent / "beside"
+    beside.write_text("secret\n")
+    os.utime(beside, (1, 1))
+    for name in ("clean", "src/deep", "tool"):
+        edit(project / name, "line 3", "outside")
+    before = {name: (project / name).read_bytes() for name in ("clean", "src/deep", "tool")}
+    await shell(
+        kernel,
+        f"""
+        rm -r src; ln -s {project.parent} src || true
+        rm clean; mkdir clean; echo x > clean/x
+        rm tool; ln -s {beside} tool
+        mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; echo '* merge=bad' > .gitattributes
+        """,
+    )
+    outcomes = await apply(kernel)
+    assert {outcomes[name] for name in ("clean", "src/deep", "tool")} <= {"conflict", "held"}
+    assert outcomes[".git/hooks/pre-commit"] == outcomes[".gitattributes"] == "held"
+    assert "merged" not in outcomes.values()
+    assert {name: (project / name).read_bytes() for name in before} == before
+    assert beside.read_text() == "secret\n" and not (project / ".gitattributes").exists()
+    # The control: a guest that changes lines gets them in.
+    await shell(kernel, "rm -rf clean tool; sed 's/line 20$/inside/' dirty > clean")
+    edit(project / "dirty", "line 4", "outside")
+    await shell(kernel, "sed -i 's/line 20$/inside/' dirty")
+    assert (await apply(kernel))["dirty"] == "merged"
+
+
+async def test_links_that_come_while_it_is_merged(kernel: Kernel, project: Path) -> None:
+    """A guest that turns the file that is merged into a link all the time gets nothing out."""
+    (project.parent / "beside").write_text("secret\n")
+    swap = (
+        "import os\n"
+        "while True:\n"
+        f"    os.rename('clean', 'aside'); os.symlink('{project.parent}/beside', 'clean')\n"
+        "    os.unlink('clean'); os.rename('aside', 'clean')\n"
+        "    os.rename('src', 'srcs'); os.symlink('..', 'src'); os.unlink('src')\n"
+        "    os.rename('srcs', 'src')\n"
+    )
+    await shell(kernel, "sed -i 's/line 20$/inside/' clean src/deep")
+    job = await kernel.jobs.start(NAME, ["python3", "-c", swap], ProcessOptions())
+    try:
+        for number in range(20):
+            edit(project / "clean", f"line {number}", f"outside {number}")
+            await apply(kernel, mark_conflicts=True)
+            assert "secret" not in (project / "clean").read_text()
+            assert f"outside {number}\n" in (project / "clean").read_text()
+    finally:
+        await kernel.jobs.kill(job.id)
+    assert (project.parent / "beside").read_text() == "secret\n"
+
+
+async def test_texts_that_take_long_to_compare(kernel: Kernel, project: Path) -> None:
+    """Of both sides a hundred thousand lines of two kinds: told in bounded time, and merged or not,
+    the host's is still there."""
+    lines = "".join(f"{n * 7919 % 3}\n" for n in range(100_000))
+    (project / "big").write_text("first, of the host\n" + lines)
+    await shell(
+        kernel,
+        "python3 -c \"open('big', 'w').write(''.join(f'{n * 104729 % 3}\\n' "
+        'for n in range(100_000)))"',
+    )
+    spent = time.process_time()
+    outcomes = await apply(kernel)
+    await kernel.workspaces.diff(NAME)
+    assert outcomes == {"big": "conflict"} and time.process_time() - spent < 60
+    assert (project / "big").read_text().startswith("first, of the host\n")

@@ -230,3 +230,19 @@ async def test_other_engines(
     sandbox = await runs.create(SandboxSpec(workspace=f"{project}:ro", backend=engine))
     assert (await said(sandbox, "echo x > README")).status.exit_code != 0
     assert await shell(sandbox, "cat README") == "one\n"
+
+
+async def test_a_secret_that_came_since_the_last_start(runs: Runs, project: Path) -> None:
+    """A sandbox is launched with what was found last; one that was wrong is made anew before
+    anything runs in it."""
+    for path in (project, project / "src"):
+        os.utime(path, (1, 1))
+    first = await runs.create(SandboxSpec(workspace=str(project)))
+    assert await shell(first, "ls -A . src") == ".:\nREADME\nsrc\n\nsrc:\nold.py\n"
+    (project / "src" / ".env.production").write_text("TOKEN=hidden\n")
+    (project / ".npmrc").unlink()
+    second = await runs.create(SandboxSpec(workspace=str(project)))
+    assert await shell(second, "ls -A . src") == ".:\nREADME\nsrc\n\nsrc:\nold.py\n"
+    lines = {line.what: line.value for line in second.effective}
+    assert lines["hidden in the workspace"] == "2 like secrets"
+    await shell(first, "true")

@@ -117,6 +117,11 @@ export class LaunchError extends SandboxUnavailableError {
   static override readonly retryable: boolean = false;
 }
 
+export class NotReadyError extends SandboxUnavailableError {
+  static override readonly code: string = "not_ready";
+  static override readonly retryable: boolean = false;
+}
+
 export class GuestProtocolError extends SandboxUnavailableError {
   static override readonly code: string = "guest_protocol";
   static override readonly retryable: boolean = false;
@@ -218,6 +223,7 @@ export const ERROR_TYPES = {
   state_locked: StateLockedError,
   network_unavailable: NetworkUnavailableError,
   launch_failed: LaunchError,
+  not_ready: NotReadyError,
   guest_protocol: GuestProtocolError,
   guest_timeout: GuestTimeoutError,
   file_not_found: GuestFileNotFoundError,

@@ -11,7 +11,9 @@ let project = "";
 
 function git(...words: string[]): string {
   const identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"];
-  return execFileSync("git", [...identity, ...words], { cwd: project }).toString().trim();
+  return execFileSync("git", [...identity, ...words], { cwd: project })
+    .toString()
+    .trim();
 }
 
 beforeAll(() => {
@@ -36,7 +38,7 @@ test("changes are seen, applied and discarded", async () => {
     workspace: project,
     workspaceIgnored: "hide",
   });
-  const done = await sandbox.run("ls; echo two >> file; echo new > new");
+  const done = await sandbox.exec("ls; echo two >> file; echo new > new");
   expect(done.stdout).toBe("file\n");
   const found = await sandbox.workspace.diff();
   expect(found.changes.map((change) => [change.path, change.kind])).toEqual([
@@ -60,7 +62,7 @@ test("the work on a branch comes back as a commit", async () => {
     workspace: project,
     workspaceBranch: "feat",
   });
-  await sandbox.run("echo work > work");
+  await sandbox.exec("echo work > work");
   expect(await rejection(sandbox.workspace.apply())).toBeInstanceOf(ConflictError);
   const done = await sandbox.workspace.apply([], { commit: "the work" });
   expect(done).toMatchObject({ ref: "refs/heads/feat", commit: git("rev-parse", "feat") });

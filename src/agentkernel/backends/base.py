@@ -232,16 +232,18 @@ class Sandbox(Protocol):
 
 @dataclass(frozen=True)
 class WorkspaceFiles:
-    """Where on the host the changes of a copy-on-write workspace are. `hidden`: a directory with a
-    mark for each file that the guest was not shown; `applied`: a file of ours; `base`: a directory
-    of ours, how the project was; `project`: the directory below the changes. Of a sandbox that was
-    not started since its changes were discarded none of the others is there."""
+    """Where on the host the changes of a copy-on-write workspace are. `upper`: None if they are in
+    memory or on a disk of the sandbox's own; then `view` can be made, a directory. `hidden`: a
+    directory with a mark for each file that the guest was not shown; `applied`: a file of ours;
+    `base`: a directory of ours, how the project was; `project`: the directory below the changes. Of
+    a sandbox that was not started since its changes were discarded only the last is there."""
 
-    upper: str
+    upper: str | None
     hidden: str
     applied: str
     base: str
     project: str
+    view: str
 
 
 class Backend(ABC):

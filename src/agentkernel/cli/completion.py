@@ -2,7 +2,8 @@
 
 One completer for all shells, on the parser that the command line is: a script hands over the words
 typed so far and gets candidates, a line each, with a tab and a description where there is one.
-Names of sandboxes and images come from the daemon if one runs; none is started, and no error is ever shown.
+Names of sandboxes and images come from the daemon if one runs; none is started, and no error is
+ever shown.
 """
 
 from __future__ import annotations

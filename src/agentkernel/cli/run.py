@@ -63,6 +63,8 @@ def _in_kept(options: argparse.Namespace, words: list[str], transport: Transport
     """In a sandbox that stays, and is made if it is not there."""
     from agentkernel.cli.kept import choose_branch, found_or_made
 
+    if not words:
+        raise InvalidInputError("no command given", hint="agentkernel run --keep NAME -- CMD ARGS…")
     name = choose_branch(options)
     if name is None:
         _choose_here(options, transport)

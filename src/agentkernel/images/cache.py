@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 
-from agentkernel.errors import AgentKernelError, HostError
+from agentkernel.errors import AgentKernelError, HostError, ResourceExhaustedError
 
 StrPath = str | os.PathLike[str]
 Progress = Callable[[str], None]
@@ -27,6 +27,13 @@ Remove = Callable[[str], None]
 
 TEMPORARY = ".tmp-"
 USED = ".used"
+_SHORT = {
+    errno.ENOSPC: "make room on the disk that holds the state directory",
+    errno.EDQUOT: "make room, or raise the quota",
+    errno.EMFILE: "raise `ulimit -n`, or remove some sandboxes",
+    errno.ENFILE: "raise fs.file-max by sysctl",
+    errno.ENOMEM: "stop sandboxes or other programs",
+}
 # A process may have resolved a layer and not yet have written down that a sandbox uses it.
 KEEP_UNUSED_S = 24 * 3600
 # How often the "still used" mark of a layer is renewed; far below KEEP_UNUSED_S.
@@ -73,12 +80,20 @@ def layer(
         remove_abandoned(cache_dir, remove)
         _build(directory, path, build, flush, remove or remove_tree)
     except OSError as error:
-        raise HostError(
-            f"cannot write the layer cache in {directory}: {error.strerror or error}",
-            hint="free disk space, or point XDG_CACHE_HOME at a directory you can write to",
-        ) from error
+        if isinstance(error, AgentKernelError):
+            raise
+        raise not_written(error, directory) from error
     _mark_used(path)
     return path
+
+
+def not_written(error: OSError, directory: str) -> AgentKernelError:
+    """What it means that the cache can't be written."""
+    words = f"cannot write the layer cache in {directory}: {error.strerror or error}"
+    if error.errno in _SHORT:
+        return ResourceExhaustedError(words, hint=_SHORT[error.errno])
+    hint = "set AGENTKERNEL_STATE_DIR to a directory that you can write to"
+    return HostError(words, hint=hint)
 
 
 def _require_own(directory: str) -> None:

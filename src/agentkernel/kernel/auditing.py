@@ -21,6 +21,7 @@ from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
 from agentkernel.kernel.building.model import BuildRequest
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.disk_records import Pruned
+from agentkernel.kernel.image_views import ImageInfo, ImageRemoved, ImagesPruned
 from agentkernel.kernel.probe.findings import ProbeResult
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord, VolumeRecord
@@ -140,8 +141,9 @@ _FLAT: Final = frozenset(
         "name", "ttl_seconds", "idle_seconds", "on_ttl", "on_idle", "grace_seconds", "reason",
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
-        "exclusive", "force", "sandboxes", "volumes", "dry_run", "building",
-        "source", "no_cache",
+        "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
+        "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
+        "no_cache",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -153,6 +155,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "request": lambda request: {"network": _network(request)},
     "change": lambda change: {"rule": f"{change.action} {_target(change)}", **_phase(change)},
     "paths": lambda paths: {"paths": redact.text(" ".join(paths))} if paths else {},
+    "names": lambda names: {"names": redact.text(" ".join(names))},
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     "wanted": _build,
@@ -166,7 +169,7 @@ SHOWN: Final = _FLAT | _FORMS.keys()
 HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
-        "pieces", "taking", "steps", "context", "report",
+        "pieces", "archive", "config", "taking", "steps", "context", "report",
     }
 )  # fmt: skip
 
@@ -193,6 +196,14 @@ class _Shows:
             return ended | {"output_bytes": result.output_bytes}
         if isinstance(result, JobRecord):
             return {"job": result.id, "state": result.state}
+        if isinstance(result, ImageInfo):
+            return {"digest": result.digest}
+        if isinstance(result, list) and result and isinstance(result[0], ImageInfo):
+            return {"digests": " ".join(image.digest for image in result[:_MAX_NAMES])}
+        if isinstance(result, ImageRemoved):
+            return {"deleted": " ".join(result.deleted), "freed_bytes": result.freed_bytes}
+        if isinstance(result, ImagesPruned):
+            return {"untagged": len(result.untagged), "freed_bytes": result.freed_bytes}
         if isinstance(result, NewToken):
             return {"token": result.record.id}
         if isinstance(result, Pruned):

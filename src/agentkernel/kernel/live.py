@@ -25,6 +25,8 @@ class Live:
         self.id = id
         self.sandbox: Sandbox | None = None
         self.changing = asyncio.Lock()
+        # Held by whoever looks at its workspace from inside.
+        self.viewing = asyncio.Lock()
         # Why its making failed, for those who wait for it.
         self.failure: BaseException | None = None
         self.running_jobs: set[str] = set()

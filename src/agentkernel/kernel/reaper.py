@@ -53,8 +53,10 @@ class Reaper:
             sleep = MAX_SLEEP_S
             with contextlib.suppress(AgentKernelError):  # a full disk now, better luck next time
                 sleep = await self._look()
+            # Not wait_for, which in Python 3.11 loses a cancellation that meets a wake-up.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), sleep)
+                async with asyncio.timeout(sleep):
+                    await self._wakeup.wait()
 
     async def _look(self) -> float:
         """Ends what is due; returns how long nothing else will be."""

@@ -46,14 +46,14 @@ CLONE_SECONDS = 600.0
 _PLACE = "/src/project"
 _TARGET = "/workspace"
 _REFERENCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\Z")
-_PORTS = {"https": 443, "http": 80, "git": 9418}
+_PORTS = {"https": 443, "http": 80}
 _HERE = ("localhost", "127.0.0.1", "::1")
 _MOST_NAMES = 4096
 _CHUNK = 1 << 20
 # Nothing of ours, and nothing that asks: a repository that wants a password can't be cloned.
 _GIT = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ASKPASS": "true", "GIT_ALLOW_PROTOCOL": "https:http:git", "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_ASKPASS": "true", "GIT_ALLOW_PROTOCOL": "https:http", "GIT_LFS_SKIP_SMUDGE": "1",
 }  # fmt: skip
 _FETCH = (
     'set -e; git init -q "$1"; cd "$1"; git fetch -q --depth 1 --no-tags -- "$2" "$3"; '
@@ -96,7 +96,7 @@ class Source(NamedTuple):
         if parts is None or port is None or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(
                 f"{url[:200]!r} is no repository that can be cloned",
-                hint="write https://HOST/PATH, http:// or git://, and @REF for another than HEAD",
+                hint="write https://HOST/PATH or http://HOST/PATH, and @REF for another than HEAD",
             )
         if parts.username is not None or parts.password is not None:
             raise InvalidInputError(

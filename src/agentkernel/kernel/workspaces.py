@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,8 +19,11 @@ from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Blueprint, WorkspaceFiles
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import ConflictError, HostError, UnsupportedError
+from agentkernel.guest.files import GuestFiles
 from agentkernel.kernel.bases import Bases
+from agentkernel.kernel.inside import Inside
 from agentkernel.kernel.jobs import Find
+from agentkernel.kernel.live import Live
 from agentkernel.kernel.store import SandboxRecord, Store
 from agentkernel.workspaces import diffing
 from agentkernel.workspaces.applying import Applier, WorkspaceApplied
@@ -59,15 +63,15 @@ class Workspaces:
     @audited("workspace.diff")
     async def diff(self, id: str, *, owner: str | None = None) -> WorkspaceDiff:
         """What the sandbox has changed, running or not. Raises UnsupportedError, ConflictError."""
-        record, _ = await self._find(id, owner)
+        record, live = await self._find(id, owner)
         workspace, files = self._files(record)
 
-        def look() -> WorkspaceDiff:
-            if not os.path.isdir(files.upper):
+        def look(upper: str) -> WorkspaceDiff:
+            if not os.path.isdir(upper):
                 return WorkspaceDiff(changes=[])
             try:
                 return diffing.diff(
-                    files.upper,
+                    upper,
                     files.project,
                     began_ns=workspace.began_ns,
                     hidden=hidden_paths(files.hidden),
@@ -76,7 +80,8 @@ class Workspaces:
             except OSError as exc:
                 raise HostError(f"the workspace can't be read: {exc.strerror}") from None
 
-        return await asyncio.to_thread(look)
+        async with self._upper(live, files) as upper:
+            return await asyncio.to_thread(look, upper)
 
     @audited("workspace.apply")
     async def apply(
@@ -99,9 +104,9 @@ class Workspaces:
         workspace, files = self._files(record)
         await self.bases.done(record.id)
         if commit is not None:
-            async with live.changing:
+            async with live.changing, self._upper(live, files) as upper:
                 work = asyncio.to_thread(
-                    self._commit, record, workspace, files, paths, commit, allow_risky
+                    self._commit, record, workspace, files, upper, paths, commit, allow_risky
                 )
                 return await asyncio.shield(work)
         if workspace.own_tree:
@@ -111,12 +116,12 @@ class Workspaces:
                 hint="make a commit of them: agentkernel apply --commit",
             )
 
-        def carry_out() -> WorkspaceApplied:
-            if not os.path.isdir(files.upper):
+        def carry_out(upper: str) -> WorkspaceApplied:
+            if not os.path.isdir(upper):
                 return WorkspaceApplied(files=[], complete=True)
             with Base(files.base) as base:
                 applier = Applier(
-                    files.upper,
+                    upper,
                     files.project,
                     base=base,
                     began_ns=workspace.began_ns,
@@ -131,9 +136,9 @@ class Workspaces:
                 finally:
                     record_marks(files.applied, applier.marks)
 
-        async with live.changing:
+        async with live.changing, self._upper(live, files) as upper:
             # A caller who goes leaves no directory half done.
-            return await asyncio.shield(asyncio.to_thread(carry_out))
+            return await asyncio.shield(asyncio.to_thread(carry_out, upper))
 
     @audited("workspace.discard")
     async def discard(self, id: str, *, owner: str | None = None) -> None:
@@ -141,7 +146,13 @@ class Workspaces:
         record, live = await self._find(id, owner)
         async with live.changing:
             record = await self._store.get_sandbox(record.id)
-            workspace, _ = self._files(record)
+            workspace, files = self._files(record)
+            if files.upper is None:
+                raise UnsupportedError(
+                    "this sandbox's files are in memory or on a disk of their own, of which the "
+                    "workspace is a part",
+                    hint="remove the sandbox, and make another",
+                )
             if live.sandbox is not None:
                 raise ConflictError(
                     "the sandbox runs, and its programs have these files open",
@@ -155,11 +166,31 @@ class Workspaces:
             await self._store.update_sandbox(record.id, blueprint=msgspec.to_builtins(blueprint))
             self.begin(blueprint, record.backend)
 
+    @contextlib.asynccontextmanager
+    async def _upper(self, live: Live, files: WorkspaceFiles) -> AsyncIterator[str]:
+        """The directory with the changes. Where there is none it is made for this time, from what
+        is seen inside: then the sandbox has to run."""
+        if files.upper is not None:
+            yield files.upper
+            return
+        with live.used() as sandbox:
+            async with live.viewing:
+                shutil.rmtree(files.view, ignore_errors=True)
+                os.mkdir(files.view, 0o700)
+                try:
+                    hidden = hidden_paths(files.hidden)
+                    guest = GuestFiles(sandbox.channel, user="root")
+                    await Inside(guest, files.project, files.view, hidden).fetch()
+                    yield files.view
+                finally:
+                    await asyncio.to_thread(shutil.rmtree, files.view, ignore_errors=True)
+
     def _commit(
         self,
         record: SandboxRecord,
         workspace: Workspace,
         files: WorkspaceFiles,
+        upper: str,
         paths: Sequence[str],
         message: str,
         allow_risky: bool,
@@ -167,11 +198,11 @@ class Workspaces:
         """Blocking."""
         name = record.name or record.id
         target = commit_target(workspace, files.project, name)
-        if not os.path.isdir(files.upper):
+        if not os.path.isdir(upper):
             return WorkspaceApplied(files=[], complete=True, ref=target.ref)
         with Base(files.base) as base:
             committer = Committer(
-                files.upper,
+                upper,
                 files.project,
                 target,
                 base=base,

@@ -28,7 +28,7 @@ from agentkernel.server.callers import caller_of
 from agentkernel.server.content import Content, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import RequestError, json_response
-from agentkernel.server.telling import Telling
+from agentkernel.server.telling import BEGUN, Telling
 
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 _Text = Annotated[str, Meta(max_length=4096)]
@@ -231,6 +231,8 @@ async def _events(
     telling: Telling[PullProgress, Any], name: str, answer: Callable[[Any], msgspec.Struct]
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(telling.words()) as words:
+        await telling.begun()
+        yield BEGUN
         async for word in words:
             yield sse.event("progress", word.to_dict())
     yield sse.event(name, answer(telling.task.result()))

@@ -37,7 +37,7 @@ from agentkernel.server.callers import caller_of, owner_of, permitted, secrets_o
 from agentkernel.server.operations import route
 from agentkernel.server.output_events import Words
 from agentkernel.server.problems import json_response
-from agentkernel.server.telling import Telling
+from agentkernel.server.telling import BEGUN, Telling
 
 EVERYONE: Final = "*"
 
@@ -80,6 +80,8 @@ async def _create(request: Request, body: NewSandbox) -> Response:
 async def _creating(telling: Telling[str, SandboxRecord]) -> AsyncGenerator[bytes, None]:
     """What is being made for it, such as an image, and then the sandbox."""
     async with aclosing(telling.words()) as sentences:
+        await telling.begun()
+        yield BEGUN
         async for sentence in sentences:
             yield sse.event("progress", Words(text=sentence))
     yield sse.event("sandbox", sandbox_of(telling.task.result()))

@@ -10,6 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 W = TypeVar("W")
 _EVERY_SECONDS: Final = 0.1
+# How long what goes wrong at once may be an answer with a status; then it is an event.
+_FIRST_SECONDS: Final = 5.0
+BEGUN: Final = b": begun\n\n"
 
 
 class Telling(Generic[W, T]):
@@ -24,6 +27,7 @@ class Telling(Generic[W, T]):
         self._loop = asyncio.get_running_loop()
         self._subject = subject
         self._untold: dict[object, W] = {}
+        self._heard = asyncio.Event()
         self.task: asyncio.Future[T] = asyncio.ensure_future(work(self._hear))
 
     def _hear(self, word: W) -> None:
@@ -31,6 +35,23 @@ class Telling(Generic[W, T]):
 
     def _note(self, word: W) -> None:
         self._untold[self._subject(word)] = word
+        self._heard.set()
+
+    async def begun(self) -> None:
+        """Returns when there is a first word, or nothing was heard for a while. Raises what the
+        work has raised by then."""
+        heard = asyncio.ensure_future(self._heard.wait())
+        try:
+            await asyncio.wait(
+                (self.task, heard), timeout=_FIRST_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self.task.done():
+                self.task.result()
+        except BaseException:
+            await self.cancel()
+            raise
+        finally:
+            heard.cancel()
 
     async def words(self) -> AsyncGenerator[W, None]:
         """Until the work is done; then `task` has its result, or what it raised. Closing it before

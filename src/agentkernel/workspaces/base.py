@@ -60,6 +60,7 @@ class Base:
     def __exit__(self, *_: object) -> None:
         self._open.close()
         if self._after_changed:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
             with open(f"{self._directory}/after.new", "w", encoding="ascii") as file:
                 json.dump(self._after, file)
             os.rename(f"{self._directory}/after.new", f"{self._directory}/after")

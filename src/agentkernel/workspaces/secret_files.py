@@ -2,7 +2,8 @@
 
 They are found by name, and keys by what they say of themselves, in a walk over the project. A walk
 over a big one takes longer than a sandbox: so it is remembered, and directories are looked at again
-only if their time says that a name came or went.
+only if their time says that a name came or went. Even that takes a while: a sandbox may be launched
+with what was found last, if nothing runs in it before it is known that this still holds.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class _Walk:
     times: list[tuple[str, int, int]]
     named: list[str]
     perhaps: list[str]
+    found: list[str] | None = None
 
     def still_holds(self) -> bool:
         stat = os.stat
@@ -88,18 +90,27 @@ class SecretFinder:
         self._known: dict[str, _Walk] = {}
         self._lock = threading.Lock()
 
+    def remembered(self, project: str) -> list[str] | None:
+        """What `find` found last; whether it still holds only `find` can tell."""
+        with self._lock:
+            walk = self._known.get(project)
+            return None if walk is None else walk.found
+
     def find(self, project: str) -> list[str]:
         """Paths below the project, of files and whole directories, in order."""
         with self._lock:
-            walk = self._known.pop(project, None)
+            walk = self._known.get(project)
         if walk is None or not walk.still_holds():
             walk = _walked(project, walk.directories if walk else {})
+        keys = [path for path in walk.perhaps if _holds_key(f"{project}/{path}")]
+        found = sorted([*walk.named, *keys])
         with self._lock:
+            walk.found = found
+            self._known.pop(project, None)
             self._known[project] = walk
             while len(self._known) > _MOST_REMEMBERED:
                 self._known.pop(next(iter(self._known)))
-        keys = [path for path in walk.perhaps if _holds_key(f"{project}/{path}")]
-        return sorted([*walk.named, *keys])
+        return found
 
 
 def _walked(project: str, known: dict[str, _Directory]) -> _Walk:

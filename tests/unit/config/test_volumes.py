@@ -31,7 +31,8 @@ def test_what_is_meant(text: str, name: str, path: str, read_only: bool) -> None
     "text",
     [
         "", "cache", "cache:", ":/a", "cache:a", "cache:/", "cache://", "cache:/a:", "cache:/a:x",
-        "cache:/a:ro:rw", "cache:/a:b:ro", "Cache:/a", "-a:/a", "a_b:/a", f"{'a' * 64}:/a", "ca\nche:/a",
+        "cache:/a:ro:rw", "cache:/a:b:ro", "Cache:/a", "-a:/a", "a_b:/a", f"{'a' * 64}:/a",
+        "ca\nche:/a",
         "cache:/a/../b", "cache:/..", "cache:/.", "cache:/a/.", "cache:/a\nb", "cache:/a\x00",
         "cache:/a\x1b[0m", f"cache:/{'a' * 256}", f"cache:{'/a' * 600}", "cache:/\udcff",
         "cache:/proc", "cache:/proc/sys", "cache:/dev/shm", "cache:/sys", "cache:/sys/fs",

@@ -16,6 +16,7 @@ from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
 from agentkernel.kernel.changes import Changes
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.looks import Looks
@@ -60,6 +61,9 @@ EXEMPT = {
     "Ports.list": "looks at records",
     "Ports.connection": "a connection to what is published, whose line is written by publish",
     "Ports.open_new": "part of sandbox.create",
+    "Workspaces.begin": "part of sandbox.create",
+    "Workspaces.end": "part of sandbox.remove",
+    "Workspaces.close": "lets go",
     "Ports.serve": "part of sandbox.create",
     "Ports.open_again": "part of sandbox.start, and of kernel.start",
     "Ports.open_all": "part of kernel.start",
@@ -83,8 +87,15 @@ EXEMPT = {
     "Volumes.hold": "part of sandbox.create and sandbox.start",
     "Volumes.hold_again": "part of kernel.start",
     "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Images.ready": "part of sandbox.create; what it fetches has no line of its own",
+    "Images.release": "part of sandbox.create",
+    "Images.close": "part of kernel.stop",
+    "Images.list": "looks at images",
+    "Images.deciding": "looks at what is used",
+    "Images.inspect": "looks at an image",
     "System.require_space": "part of sandbox.create",
     "System.df": "measures",
+    "Images.unused": "looks at what is there",
 }
 
 # What a request leads to in the log. A route that is not here fails a test: decide what it is.
@@ -132,6 +143,15 @@ ROUTES = {
     "GET /v1/sandboxes/{id}/workspace/diff": "workspace.diff",
     "POST /v1/sandboxes/{id}/workspace/apply": "workspace.apply",
     "DELETE /v1/sandboxes/{id}/workspace": "workspace.discard",
+    "GET /v1/images": LOOKS,
+    "GET /v1/images/details": LOOKS,
+    "POST /v1/images/pull": "image.pull",
+    "PUT /v1/images/archive": "image.load",
+    "GET /v1/images/archive": "image.save",
+    "POST /v1/images/import": "image.import",
+    "POST /v1/images/tag": "image.tag",
+    "POST /v1/images/prune": "image.prune",
+    "DELETE /v1/images": "image.remove",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -171,6 +191,7 @@ def public_methods() -> dict[str, Any]:
             Changes,
             Looks,
             Uses,
+            Images,
             Jobs,
             NetworkControl,
             Ports,

@@ -56,6 +56,7 @@ from agentkernel.backends.local.volumes import check_places, refuse_volumes, vol
 from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
+    check_guess,
     find_project,
     project_path,
     workspace_lines,
@@ -66,7 +67,6 @@ from agentkernel.errors import (
     NotFoundError,
     SandboxUnavailableError,
     UnenforceableError,
-    UnsupportedError,
 )
 from agentkernel.guest.binary import agentd_path
 from agentkernel.guest.channel import GuestChannel
@@ -211,25 +211,17 @@ class LocalBackend(Backend):
             return await self._images.view(blueprint, progress)
 
     def workspace_files(self, blueprint: Blueprint) -> WorkspaceFiles:
-        directory = SandboxDirectory(self._kept / blueprint.id)
-        upper = directory.workspace_upper
-        if directory.image.exists():
-            raise UnsupportedError(
-                "this sandbox's files are on a disk of their own (--disk), which only it can read",
-                hint="take files out with `agentkernel sandbox cp`, or make it without --disk",
-            )
-        if blueprint.owned or blueprint.ephemeral:
-            raise UnsupportedError(
-                "this sandbox's files are in memory, and gone with it",
-                hint="make one that is kept: agentkernel sandbox create --workspace DIR",
-            )
+        parent = self._runs if blueprint.owned else self._kept
+        directory = SandboxDirectory(parent / blueprint.id)
+        inside = blueprint.owned or blueprint.ephemeral or directory.image.exists()
         applied = directory.path / "applied"
         return WorkspaceFiles(
-            str(upper),
+            None if inside else str(directory.workspace_upper),
             str(directory.hidden),
             str(applied),
             str(directory.base),
             project_path(blueprint, directory),
+            str(directory.view),
         )
 
     def changed_files(self, blueprint: Blueprint) -> str:
@@ -269,6 +261,19 @@ class LocalBackend(Backend):
         self, directory: SandboxDirectory, blueprint: Blueprint, progress: Progress | None
     ) -> LocalSandbox:
         """Launches in a directory. On an error nothing runs and no ids or groups are held."""
+        try:
+            return await self._start_once(directory, blueprint, progress, may_guess=True)
+        except _WrongGuessError:
+            return await self._start_once(directory, blueprint, progress, may_guess=False)
+
+    async def _start_once(
+        self,
+        directory: SandboxDirectory,
+        blueprint: Blueprint,
+        progress: Progress | None,
+        *,
+        may_guess: bool,
+    ) -> LocalSandbox:
         groups = SandboxGroups(self._hierarchy, blueprint.id)
         network: NetworkSockets | None = None
         try:
@@ -279,7 +284,11 @@ class LocalBackend(Backend):
             faults.point("launch.ids")
             await self.refuse(blueprint, maps)
             refuse_volumes(blueprint, maps)
-            project = await self._project(blueprint, looked.account, maps, directory)
+            project = await self._project(blueprint, looked.account, maps, directory, may_guess)
+            # In a big project to look takes as long as to launch: both at once.
+            look = None
+            if project is not None and project.guess is not None:
+                look = asyncio.ensure_future(asyncio.to_thread(check_guess, project, self._finder))
             root = await self._images.resolve(blueprint, looked, maps, progress)
             root = add_trees(root, project)
             check_places(blueprint, root)
@@ -314,6 +323,9 @@ class LocalBackend(Backend):
                 if type(exc) is not SandboxUnavailableError:
                     raise
                 raise LaunchError(f"the sandbox did not come up: {exc.message}") from None
+            if look is not None and not await look:
+                channel.close()
+                raise _WrongGuessError
         except BaseException:
             if network:
                 network.close()
@@ -333,12 +345,20 @@ class LocalBackend(Backend):
         account: Account,
         maps: idmaps.IdMaps,
         directory: SandboxDirectory,
+        may_guess: bool,
     ) -> Project | None:
         if blueprint.workspace is None:
             return None
         # The first look at a big project takes its time.
         return await asyncio.to_thread(
-            find_project, blueprint, account, maps, directory, self._state_dir, self._finder
+            find_project,
+            blueprint,
+            account,
+            maps,
+            directory,
+            self._state_dir,
+            self._finder,
+            may_guess=may_guess,
         )
 
     def _choose_ids(
@@ -429,6 +449,10 @@ class LocalBackend(Backend):
             raise self.explain(failure, under_way) from None
         finally:
             os.close(record)
+
+
+class _WrongGuessError(Exception):
+    """A file that looks like a secret came or went since the last sandbox; nothing has run yet."""
 
 
 def _entries(directory: Path) -> int:

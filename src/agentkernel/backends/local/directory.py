@@ -14,6 +14,7 @@
         base/    how its workspace was on the host when it was made, as far as that is not git's
         upper/   the guest's files, unless they are in memory
         tree/    its workspace, if that is a git branch which is checked out nowhere else
+        view/    what it has changed in its workspace, while that is looked at from inside
         hidden/  the layer that hides what looks like a secret in its workspace
         image    or a file system that holds them, where they have a bound
 
@@ -130,6 +131,10 @@ class SandboxDirectory:
         return self.path / "base"
 
     @property
+    def view(self) -> Path:
+        return self.path / "view"
+
+    @property
     def tree(self) -> Path:
         return self.path / "tree"
 
@@ -220,7 +225,7 @@ class SandboxDirectory:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.hidden)
         self.remove_base()
-        for tree in (self.tree, self.path / "tree.new"):
+        for tree in (self.tree, self.path / "tree.new", self.view):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(tree)
         for name in _OWN_FILES:

@@ -45,6 +45,7 @@ class Project:
     counts: tuple[int, int]
     layer: str | None
     repository: str | None
+    guess: list[str] | None = None
 
 
 def find_project(
@@ -54,8 +55,11 @@ def find_project(
     directory: SandboxDirectory,
     state_dir: Path,
     finder: SecretFinder,
+    *,
+    may_guess: bool,
 ) -> Project | None:
-    """Blocking. Raises InvalidInputError, NotFoundError, UnsupportedError."""
+    """Blocking. Raises InvalidInputError, NotFoundError, UnsupportedError. `may_guess`: what looks
+    like a secret may be what was found last; then `check_guess` has the last word."""
     workspace = blueprint.workspace
     if workspace is None:
         return None
@@ -66,7 +70,10 @@ def find_project(
         path = check_directory(workspace.path, (state_dir,))
     info = os.stat(path)
     _refuse_others(blueprint, account, maps)
-    secrets = [] if workspace.secrets else finder.find(path)
+    secrets: list[str] = []
+    guess = finder.remembered(path) if may_guess and not workspace.secrets else None
+    if not workspace.secrets:
+        secrets = finder.find(path) if guess is None else guess
     ignored = [] if workspace.ignored else find_ignored(path)
     hidden = tuple(topmost([*secrets, *ignored]) if ignored else secrets)
     layer = None
@@ -81,9 +88,18 @@ def find_project(
         owner=(info.st_uid, info.st_gid),
         hidden=hidden,
         counts=(len(secrets), len(ignored)),
+        guess=guess,
         layer=layer,
         repository=f"{workspace.repository}/objects" if workspace.own_tree else shown,
     )
+
+
+def check_guess(project: Project, finder: SecretFinder) -> bool:
+    """Whether that is what has to be hidden. Blocking."""
+    try:
+        return finder.find(project.path) == project.guess
+    except OSError:
+        return False
 
 
 def project_path(blueprint: Blueprint, directory: SandboxDirectory) -> str:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from agentkernel import faults
-from agentkernel.errors import HostError, ImageInvalidError
+from agentkernel.errors import AgentKernelError, ImageInvalidError
 from agentkernel.images import cache
 from agentkernel.images.cache import Progress
 from agentkernel.images.oci.model import Descriptor, decode_config, decode_manifest
@@ -86,15 +86,20 @@ def _layer(
         worker.unpack(str(blob), diff_id, target, progress=count)
         faults.point("layer.unpacked")
 
-    with _alone(str(blob), image):
-        path = cache.layer(
-            store.directory,
-            worker.layer_name(diff_id),
-            build,
-            flush=False,
-            remove=worker.remove,
-        )
-    faults.point("layer.done")
+    try:
+        with _alone(str(blob), image):
+            path = cache.layer(
+                store.directory,
+                worker.layer_name(diff_id),
+                build,
+                flush=False,
+                remove=worker.remove,
+            )
+        faults.point("layer.done")
+    except OSError as error:
+        if isinstance(error, AgentKernelError):
+            raise
+        raise cache.not_written(error, cache.layers_dir(store.directory)) from error
     _tell(report, layer, "ready")
     return path
 
@@ -114,8 +119,6 @@ def _alone(blob: str, image: StoredImage) -> Iterator[None]:
             f"a layer of {_shown(image)} is missing: {os.path.basename(blob)}",
             hint=f"pull it again: agentkernel image pull {_shown(image)}",
         ) from None
-    except OSError as exc:
-        raise HostError(f"the stored image can't be read: {exc.strerror}") from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
 
 _MAX_KEPT_NOTES = 64
+WORKDIR_WORDS = "/bin/sh -c #(nop) WORKDIR"
 
 
 class Execution:
@@ -194,7 +195,9 @@ class Execution:
         elif state.changing.apply(step):
             if isinstance(step, Workdir):
                 state.pending = state.changing.config.working_dir
-            state.record(f"/bin/sh -c #(nop) {step.source or step.name}", empty=True)
+                state.record(f"{WORKDIR_WORDS} {state.pending}", empty=True)
+            else:
+                state.record(f"/bin/sh -c #(nop) {step.source or step.name}", empty=True)
         else:
             raise UnsupportedError(f"{step.name} is no step of a build")
         return BuildStepDone(number=0)
@@ -376,7 +379,7 @@ class Execution:
         layer = await in_thread(
             copied_layer, self._store, copying.items.values(), self._context, None
         )
-        state.add(layer, f"/bin/sh -c #(nop) WORKDIR {path}", state.created)
+        state.add_to_last(WORKDIR_WORDS, layer)
 
     def _add_labels(self, state: State) -> None:
         if self._request.labels:

@@ -11,7 +11,9 @@ from agentkernel.images.building.config import Changing
 from agentkernel.images.building.writing import Layer
 from agentkernel.images.dockerfile.variables import Arguments, StageVariables
 from agentkernel.images.oci.model import (
+    DOCKER_LAYER,
     OCI_CONFIG,
+    OCI_LAYER,
     OCI_MANIFEST,
     Descriptor,
     History,
@@ -67,6 +69,16 @@ class State:
         self.layers.append(layer)
         self.record(created_by, created=created)
 
+    def add_to_last(self, words: str, layer: Layer) -> None:
+        """A layer that belongs to the last line that begins with `words`, behind which no line has
+        one."""
+        self.layers.append(layer)
+        for number in reversed(range(len(self.history))):
+            if self.history[number].created_by.startswith(words):
+                line = self.history[number]
+                self.history[number] = msgspec.structs.replace(line, empty_layer=False)
+                return
+
     def config(self) -> ImageConfig:
         return ImageConfig(
             architecture=self.platform.architecture,
@@ -99,7 +111,7 @@ def state_on(image: StoredImage | None, arguments: Arguments, platform: Platform
     else:
         config = image.config
         layers = [
-            Layer(blob, diff_id)
+            Layer(_as_oci(blob), diff_id)
             for blob, diff_id in zip(image.manifest.layers, config.rootfs.diff_ids, strict=True)
         ]
         platform = Platform(config.architecture, config.os, config.variant)
@@ -114,6 +126,14 @@ def state_on(image: StoredImage | None, arguments: Arguments, platform: Platform
         history=list(config.history),
         created=config.created or EPOCH,
     )
+
+
+def _as_oci(blob: Descriptor) -> Descriptor:
+    """Our manifests are OCI's, whose layers have other names for the same content."""
+    kind = blob.media_type
+    if kind.startswith(DOCKER_LAYER):
+        kind = OCI_LAYER + {".gzip": "+gzip", ".zstd": "+zstd"}.get(kind[len(DOCKER_LAYER) :], "")
+    return Descriptor(kind, blob.digest, blob.size)
 
 
 def state_of(stage: State, arguments: Arguments) -> State:

@@ -25,7 +25,6 @@ from agentkernel.images.oci.model import (
 from agentkernel.images.oci.registry.dialling import Connections, Nearness, read_bounded
 from agentkernel.images.oci.registry.failures import (
     Lost,
-    NoTls,
     denied,
     forbidden_way,
     misbehaved,
@@ -128,30 +127,25 @@ class RegistryClient:
         for last in (False, True):
             used = await identity.header(self._origin)
             own = {**common, "Authorization": used} if used else common
-            async with self._followed(Place(self._origin, path), own, common) as response:
-                if response.status_code == 401 and not last:
+            async with self._followed(Place(self._origin, path), own, common) as (place, response):
+                # What others ask for, to whom it led, is no business of its login.
+                if response.status_code == 401 and not last and place.origin == self._origin:
                     asked = response.headers.get_list("www-authenticate")
                 else:
                     await self._require(response, what, good, identity)
                     yield response
                     return
             if not await identity.answer(asked, used, self._origin):
-                raise denied(
-                    self.endpoint.registry, what, sent=identity.shown, note=identity.note,
-                    status=401,
-                )  # fmt: skip
+                sent, note = identity.shown, identity.note
+                raise denied(self.endpoint.registry, what, 401, sent=sent, note=note)
 
     async def _know(self) -> Identity:
         """The first time: how near the registry is, and whether it has TLS."""
         if self._identity is not None:
             return self._identity
         nearness = await self._connections.nearness(self._origin)
-        if self.endpoint.maybe_plain:
-            try:
-                async with self._connections.ask(Place(self._origin, "/v2/"), {}):
-                    pass
-            except NoTls:
-                self._origin = self._origin._replace(scheme="http")
+        if self.endpoint.maybe_plain and not await self._connections.speaks_tls(self._origin):
+            self._origin = self._origin._replace(scheme="http")
         self._identity = Identity(self.endpoint, self._connections, nearness)
         self._nearness = nearness
         return self._identity
@@ -159,16 +153,19 @@ class RegistryClient:
     @contextlib.asynccontextmanager
     async def _followed(
         self, place: Place, own: Mapping[str, str], others: Mapping[str, str]
-    ) -> AsyncIterator[httpx2.Response]:
-        """Where redirects lead to. Only the registry itself gets `own`, which has the login."""
+    ) -> AsyncIterator[tuple[Place, httpx2.Response]]:
+        """Where redirects lead to. Only the registry itself gets `own`, which has the login, and
+        not from somebody who leads back to it."""
+        headers = own
         for _ in range(_MOST_REDIRECTS + 1):
-            headers = own if place.origin == self._origin else others
             async with self._connections.ask(place, headers) as response:
                 if response.status_code not in _REDIRECTS:
-                    yield response
+                    yield place, response
                     return
                 location = response.headers.get("location", "")
             place = await self._next(place, location)
+            if place.origin != self._origin:
+                headers = others
         raise misbehaved(self.endpoint.registry, f"redirects more than {_MOST_REDIRECTS} times")
 
     async def _next(self, place: Place, location: str) -> Place:

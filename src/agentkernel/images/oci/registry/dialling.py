@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import glob
+import logging
 import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from enum import IntEnum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 import httpx2
 
-from agentkernel.errors import HostError
+from agentkernel.errors import HostError, RegistryError
 from agentkernel.images.oci.registry.failures import (
     Lost,
+    NoTls,
     broken,
     forbidden_way,
     misbehaved,
@@ -37,7 +40,14 @@ from agentkernel.network.policy.addresses import vet
 from agentkernel.network.policy.names import Address
 from agentkernel.texts import printable
 
+# Its lines at level DEBUG hold the addresses of redirects, which are signed: they are secrets.
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
+
 _MOST_ADDRESSES = 8
+_TLS_SECONDS = 3.0
+_NAT64 = IPv6Network("64:ff9b::/96")
+# What the ssl module says when it only waits.
+_NO_ERRORS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Nearness(IntEnum):
@@ -50,6 +60,7 @@ class Nearness(IntEnum):
 
 
 def nearness(address: Address) -> Nearness:
+    address = _meant(address)
     if vet(address, rule_private=False, port_named=False) is None:
         return Nearness.PUBLIC
     if vet(address, rule_private=True, port_named=False) is None:
@@ -97,12 +108,23 @@ class Connections:
             addresses = await self._resolve(origin)
         for address in addresses:
             words = vet(
-                address,
+                _meant(address),
                 rule_private=allowed >= Nearness.PRIVATE,
                 port_named=allowed >= Nearness.LOCAL,
             )
             if words is not None:
                 raise forbidden_way(self._registry, f"{origin.host} is {words}")
+
+    async def speaks_tls(self, origin: Origin) -> bool:
+        """Asked of this machine's loopback alone, where plain HTTP is as good. A server with a
+        certificate that is not trusted does; one that says nothing does not."""
+        try:
+            async with asyncio.timeout(_TLS_SECONDS), self.ask(Place(origin, "/v2/"), {}):
+                return True
+        except (NoTls, Lost, TimeoutError):
+            return False
+        except RegistryError:
+            return True
 
     @contextlib.asynccontextmanager
     async def ask(
@@ -119,7 +141,8 @@ class Connections:
         try:
             yield response
         except (httpx2.TransportError, ssl.SSLError) as error:
-            raise Lost(broken(self._registry, _words(error))) from None
+            at = place.origin.authority
+            raise Lost(broken(self._registry, _words(error), at)) from None
         finally:
             await response.aclose()
 
@@ -128,6 +151,7 @@ class Connections:
     ) -> httpx2.Response:
         origin = place.origin
         transport = await self._transport(origin)
+        at = origin.authority
         pace = self._settings.pace
         timeout = httpx2.Timeout(pace.stall, connect=pace.connect).as_dict()
         hosts: list[Address | str] = [origin.host]
@@ -151,20 +175,20 @@ class Connections:
                     response = await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 if (refused := _tls_error(error)) is not None:
-                    raise untrusted(self._registry, refused) from None
+                    raise untrusted(self._registry, refused, at) from None
                 if host is hosts[-1]:
-                    raise Lost(unreachable(self._registry, _words(error))) from None
+                    raise Lost(unreachable(self._registry, _words(error), at)) from None
             except httpx2.ProxyError as error:
-                raise unreachable(self._registry, f"the proxy says {_words(error)}") from None
+                raise unreachable(self._registry, f"the proxy says {_words(error)}", at) from None
             except (httpx2.TransportError, TimeoutError) as error:
-                raise Lost(broken(self._registry, _words(error))) from None
+                raise Lost(broken(self._registry, _words(error), at)) from None
             except (httpx2.InvalidURL, httpx2.LocalProtocolError, UnicodeError):
                 raise misbehaved(self._registry, "leads to an address that is none") from None
             else:
                 if not isinstance(host, str):
-                    self._addresses[origin.host] = [host]  # it is the one that answers
+                    self._addresses[origin.host].sort(key=lambda each: each != host)
                 return response
-        raise Lost(unreachable(self._registry, "it has no address"))
+        raise AssertionError("every host has an address")
 
     async def _resolve(self, origin: Origin) -> list[Address]:
         if found := self._addresses.get(origin.host):
@@ -175,14 +199,15 @@ class Connections:
                     origin.host, origin.port, type=socket.SOCK_STREAM
                 )
         except (OSError, UnicodeError, TimeoutError) as error:
-            raise Lost(unreachable(self._registry, _words(error))) from None
+            at = origin.authority
+            raise Lost(unreachable(self._registry, _words(error), at)) from None
         found = [ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
         found = list(dict.fromkeys(found))[:_MOST_ADDRESSES]
         if is_loopback(origin.host):
             # Plain HTTP is for the loopback, whatever this machine's name service says of it.
             found = [address for address in found if address.is_loopback]
         if not found:
-            raise Lost(unreachable(self._registry, "it has no address"))
+            raise Lost(unreachable(self._registry, "it has no address", origin.authority))
         self._addresses[origin.host] = found
         return found
 
@@ -220,6 +245,13 @@ class Connections:
         )
 
 
+def _meant(address: Address) -> Address:
+    """In a network without IPv4 a name server gives every IPv4 address in this form (NAT64)."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
 async def read_bounded(response: httpx2.Response, most: int, seconds: float) -> bytes | None:
     """The whole body, as it came; None: it is more than that. Raises httpx2.TransportError."""
     body = bytearray()
@@ -237,25 +269,32 @@ async def read_bounded(response: httpx2.Response, most: int, seconds: float) -> 
 def _context(origin: Origin, settings: RegistrySettings) -> ssl.SSLContext:
     """The system's authorities (SSL_CERT_FILE and SSL_CERT_DIR say others), the operator's, and
     those that docker's directory has for this host. Raises HostError."""
+    place = os.path.join(settings.certificates, origin.authority.strip("[]"))
+    files = [settings.upstream_ca] if settings.upstream_ca else []
+    files += sorted(glob.glob(os.path.join(glob.escape(place), "*.crt")))
+    try:
+        return _make_context(tuple((file, os.stat(file).st_mtime_ns) for file in files))
+    except OSError as error:  # ssl.SSLError is one
+        raise HostError(
+            f"the certificates of {', '.join(files)} can't be read:"
+            f" {error.strerror or 'they are damaged'}",
+            hint="they stand there in PEM, and the daemon's user must be able to read them",
+        ) from None
+
+
+@functools.lru_cache(maxsize=8)
+def _make_context(files: tuple[tuple[str, int], ...]) -> ssl.SSLContext:
+    """Reading the system's certificates takes tens of milliseconds: kept until a file changes."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    files = [settings.upstream_ca] if settings.upstream_ca else []
-    place = os.path.join(settings.certificates, origin.authority.strip("[]"))
-    files += sorted(glob.glob(os.path.join(glob.escape(place), "*.crt")))
-    for file in files:
-        try:
-            context.load_verify_locations(cafile=file)
-        except OSError as error:  # ssl.SSLError is one
-            raise HostError(
-                f"{file} can't be read as certificates: {error.strerror or 'they are damaged'}",
-                hint="certificates stand there in PEM; the daemon's user must be able to read it",
-            ) from None
+    for file, _ in files:
+        context.load_verify_locations(cafile=file)
     return context
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
     while error is not None:
-        if isinstance(error, ssl.SSLError):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, _NO_ERRORS):
             return error
         error = error.__cause__ or error.__context__
     return None

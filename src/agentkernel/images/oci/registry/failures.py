@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Collection
-from typing import Any
 
 import msgspec
 
@@ -51,18 +50,19 @@ class _Problems(msgspec.Struct):
     errors: list[_Problem] = []
 
 
-def unreachable(registry: str, why: str) -> RegistryError:
+def unreachable(registry: str, why: str, at: str = "") -> RegistryError:
+    """`at`, here and below: the host it was about, where that is another."""
     return RegistryError(
-        f"{registry} can't be reached: {why}",
+        f"{_called(registry, at)} can't be reached: {why}",
         hint="check the name, the network and the proxy (HTTPS_PROXY, network.upstream_proxy); a"
         " mirror can stand in for it (images.mirrors in config.toml)",
         registry=registry,
     )
 
 
-def broken(registry: str, why: str) -> RegistryError:
+def broken(registry: str, why: str, at: str = "") -> RegistryError:
     return RegistryError(
-        f"{registry} broke off: {why}",
+        f"{_called(registry, at)} broke off: {why}",
         hint="pull again: what has come is kept and gone on with",
         registry=registry,
     )
@@ -79,42 +79,42 @@ def misbehaved(registry: str, why: str) -> RegistryError:
 def forbidden_way(registry: str, why: str) -> RegistryError:
     return RegistryError(
         f"{registry} leads to where nobody goes for it: {why}",
-        hint="if that is right, name the host in images.insecure or images.mirrors of config.toml",
+        hint="if that is right, name the host in images.insecure of config.toml",
         registry=registry,
     )
 
 
-def untrusted(registry: str, error: ssl.SSLError) -> RegistryError:
+def untrusted(registry: str, error: ssl.SSLError, at: str) -> RegistryError:
+    called = _called(registry, at)
     if isinstance(error, ssl.SSLCertVerificationError):
         return RegistryError(
-            f"{registry} was not trusted: {printable(error.verify_message)}",
-            hint=f"put its authority into /etc/docker/certs.d/{registry}/ca.crt, or name the file"
+            f"{called} was not trusted: {printable(error.verify_message)}",
+            hint=f"put its authority into /etc/docker/certs.d/{at}/ca.crt, or name the file"
             " in network.upstream_ca of config.toml",
             registry=registry,
         )
     kind = NoTls if error.reason in _NOT_TLS else RegistryError
     return kind(
-        f"{registry} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
+        f"{called} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
         hint="a registry without TLS is named in images.insecure of config.toml",
         registry=registry,
     )
 
 
 def denied(
-    registry: str, what: str, *, sent: bool, note: str = "", **details: Any
-) -> RegistryError:
+    registry: str, what: str, status: int, *, sent: bool, note: str = "", words: str = ""
+) -> RegistryDeniedError:
     """A 401 or 403. `sent`: a login was shown; `note`: why one could not be."""
     if sent:
         hint = f"the login for it is wrong or may not do this; {_LOGIN} {registry}"
     else:
         hint = f"check the name; if it is a private image, {_LOGIN} {registry}"
-    if note:
-        hint = f"{hint} ({note})"
     return RegistryDeniedError(
-        f"{registry} gives {what} only to those it knows, or has no such image",
-        hint=hint,
+        f"{registry} gives {what} only to those it knows, or has no such image"
+        + (f": {words}" if words else ""),
+        hint=f"{hint} ({note})" if note else hint,
         registry=registry,
-        **details,
+        status=status,
     )
 
 
@@ -140,10 +140,7 @@ def of_status(
     """What an answer means that is not the one hoped for."""
     words = _words(body, secrets)
     if status in (401, 403):
-        found = denied(registry, what, sent=sent, note=note, status=status)
-        if words:
-            found.message = f"{found.message}: {words}"
-        return found
+        return denied(registry, what, status, sent=sent, note=note, words=words)
     if status == 404:
         return missing(registry, what)
     if status == 429:
@@ -162,6 +159,10 @@ def of_status(
         status=status,
     )
     return Lost(error, wait=retry_after) if status >= 500 or status == 408 else error
+
+
+def _called(registry: str, at: str) -> str:
+    return registry if at in ("", registry) else f"{registry} (at {at})"
 
 
 def _words(body: bytes, secrets: Collection[str]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,6 @@ from agentkernel.errors import (
     NotFoundError,
     RateLimitedError,
     RegistryError,
-    ResourceExhaustedError,
 )
 from agentkernel.images.oci.kinds import decode_document
 from agentkernel.images.oci.model import (
@@ -36,14 +34,12 @@ from agentkernel.images.oci.reference import Reference
 from agentkernel.images.oci.registry.blobs import Fetch, in_thread, require_size
 from agentkernel.images.oci.registry.client import RegistryClient, require_digest
 from agentkernel.images.oci.registry.hosts import endpoints
-from agentkernel.images.oci.registry.settings import RegistrySettings
+from agentkernel.images.oci.registry.settings import RegistrySettings, user_settings
 from agentkernel.images.oci.store import ImageStore
+from agentkernel.space import require_space
 
-_Ask = Callable[[RegistryClient], Awaitable[tuple[bytes, str]]]
 Prepare = Callable[[str], Awaitable[None]]
-
-# What must stay free when all layers are here.
-_SPARE_BYTES = 64 << 20
+_Ask = Callable[[RegistryClient], Awaitable[tuple[bytes, str]]]
 
 
 @dataclass(frozen=True)
@@ -67,23 +63,24 @@ async def pull(
     *,
     platform: Platform | None = None,
     progress: Report | None = None,
-    settings: RegistrySettings | None = None,
     prepare: Prepare | None = None,
+    settings: RegistrySettings | None = None,
 ) -> Pulled:
-    """`prepare` is called with the manifest's digest when all is here, before it has its name, so
-    that nothing gets one that can't be used. Raises NotFoundError, RegistryError,
-    RegistryDeniedError, RateLimitedError, ImageInvalidError, ResourceExhaustedError,
-    InvalidInputError. Cancelled or killed it leaves what has come, and the next pull goes on with
-    it."""
-    settings = settings or RegistrySettings()
+    """`prepare` is called with the manifest's digest when all is here, before it has a name.
+    Settings that are not given are the user's.
+
+    Raises NotFoundError, RegistryError, RegistryDeniedError, RateLimitedError,
+    ImageInvalidError, ResourceExhaustedError, InvalidInputError. Cancelled or killed it leaves what
+    has come, and the next pull goes on with it."""
+    if settings is None:
+        settings = await in_thread(user_settings)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(_adding(store))
         clients = [
             await stack.enter_async_context(RegistryClient(endpoint, settings))
             for endpoint in endpoints(reference, settings)
         ]
-        found = _Pull(store, reference, platform, progress, settings, clients)
-        return await found.run(prepare)
+        return await _Pull(store, reference, platform, progress, settings, clients).run(prepare)
 
 
 class _Pull:
@@ -194,7 +191,8 @@ class _Pull:
 
     def _require_platform(self, config: ImageConfig) -> None:
         wanted = self._platform
-        if (config.os, config.architecture) != (wanted.os, wanted.architecture):
+        # Some tools leave both empty.
+        if config.os not in ("", wanted.os) or config.architecture not in ("", wanted.architecture):
             words = Platform(config.architecture, config.os, config.variant).words
             raise ImageInvalidError(
                 f"the image is for {words}, not for {wanted.words}",
@@ -236,14 +234,8 @@ class _Pull:
             path = self._store.partial_path(layer.digest)
             here = path.stat().st_size if path.exists() else 0
             needed += max(0, layer.size - here)
-        disk = os.statvfs(self._store.directory)
-        free = disk.f_bavail * disk.f_frsize
-        if needed and needed + _SPARE_BYTES > free:
-            raise ResourceExhaustedError(
-                f"the image needs {needed >> 20} MiB, and {free >> 20} MiB are free below"
-                f" {self._store.directory}",
-                hint="make room (agentkernel system prune), or choose a smaller image",
-            )
+        if needed:
+            require_space(self._store.directory, needed)
 
 
 async def _fetched(client: RegistryClient, name: str, wanted: str, what: str) -> tuple[bytes, str]:

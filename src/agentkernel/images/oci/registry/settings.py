@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from agentkernel.config.finding import user_file
+from agentkernel.config.reading import read_file
 
 CERTIFICATES = "/etc/docker/certs.d"
 
@@ -34,6 +38,15 @@ class RegistrySettings:
     certificates: str = CERTIFICATES
     parallel: int = 3
     pace: Pace = Pace()
+
+
+def user_settings() -> RegistrySettings:
+    """As the user's file has them now. Raises InvalidInputError, HostError for one that is
+    wrong."""
+    path = user_file()
+    if not os.path.lexists(path):
+        return RegistrySettings()
+    return registry_settings(read_file(path, "user").values)
 
 
 def registry_settings(values: Mapping[str, Any]) -> RegistrySettings:

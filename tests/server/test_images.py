@@ -1,0 +1,152 @@
+"""Images over HTTP: archives as streams, progress as events, and who may do what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ..unit.images.archives.making import Image, digest, oci_archive
+from .daemon_process import Daemon
+from .network_process import Caller, NetworkDaemon
+
+IMAGE = Image(b"http")
+SMALL = "small:http"
+
+
+def send(
+    daemon: Daemon, archive: bytes, *, accept: str = "*/*", query: str = ""
+) -> tuple[int, bytes]:
+    connection = daemon.connection()
+    connection.request(
+        "PUT",
+        f"/v1/images/archive{query}",
+        body=iter([archive[:3000], archive[3000:]]),
+        headers={"Accept": accept, "Content-Type": "application/x-tar"},
+        encode_chunked=True,
+    )
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body
+
+
+def events(text: bytes) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for block in text.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
+        if "event" in lines:
+            found.append((lines["event"], json.loads(lines["data"])))
+    return found
+
+
+@pytest.fixture
+def loaded(daemon: Daemon) -> Iterator[str]:
+    status, answer = send(daemon, oci_archive(IMAGE, SMALL))
+    body = json.loads(answer)
+    assert status == 200, body
+    assert body["images"][0]["digest"] == IMAGE.digest
+    yield SMALL
+    status, _ = daemon.request("DELETE", f"/v1/images?image={SMALL}&force=1")
+    assert status in (200, 404)
+
+
+def test_an_archive_in_and_out(daemon: Daemon, loaded: str) -> None:
+    status, listed = daemon.request("GET", "/v1/images")
+    assert status == 200
+    assert [image["names"] for image in listed["images"]] == [[SMALL]]
+    status, detail = daemon.request("GET", f"/v1/images/details?image={IMAGE.digest}")
+    assert status == 200 and detail["config"]["cmd"] == ["sh"]
+    connection = daemon.connection()
+    connection.request("GET", f"/v1/images/archive?image={SMALL}")
+    answer = connection.getresponse()
+    assert answer.status == 200 and answer.getheader("Content-Type") == "application/x-tar"
+    archive = answer.read()
+    connection.close()
+    assert daemon.request("DELETE", f"/v1/images?image={SMALL}")[0] == 200
+    status, again = send(daemon, archive, accept="text/event-stream")
+    told = events(again)
+    assert status == 200 and told[-1][0] == "images"
+    assert told[-1][1]["images"][0]["digest"] == IMAGE.digest
+    progress = [body for kind, body in told if kind == "progress"]
+    assert progress[-1] == {
+        "layer": digest(IMAGE.layers[0]), "state": "ready",
+        "done": len(IMAGE.layers[0]), "total": len(IMAGE.layers[0]),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
+def test_a_wrong_archive_is_an_answer(daemon: Daemon, accept: str) -> None:
+    status, answer = send(daemon, b"no archive at all" * 300, accept=accept)
+    assert (status, json.loads(answer)["code"]) == (422, "image_invalid")
+    status, answer = send(daemon, oci_archive(IMAGE, SMALL), accept=accept, query="?name=../up")
+    assert (status, json.loads(answer)["code"]) == (400, "invalid_input")
+
+
+def test_what_is_not_here(daemon: Daemon) -> None:
+    for method, path, body in (
+        ("GET", "/v1/images/details?image=absent:1", None),
+        ("GET", "/v1/images/archive?image=absent:1", None),
+        ("DELETE", "/v1/images?image=absent:1", None),
+        ("POST", "/v1/images/tag", {"image": "absent:1", "name": "other:1"}),
+        ("POST", "/v1/sandboxes", {"image": "absent:1", "pull": "never"}),
+    ):
+        status, problem = daemon.request(method, path, body)
+        assert (status, problem["code"]) == (404, "not_found"), path
+    status, problem = daemon.request("GET", "/v1/images/archive")
+    assert (status, problem["code"]) == (400, "invalid_input")
+    status, problem = daemon.request("POST", "/v1/images/pull", {"reference": "UP PER"})
+    assert (status, problem["code"]) == (400, "invalid_input")
+
+
+def test_a_sandbox_is_made_as_events(daemon: Daemon, loaded: str) -> None:
+    connection = daemon.connection()
+    body = json.dumps({"image": loaded, "ephemeral": True})
+    head = {"Accept": "text/event-stream", "Content-Type": "application/json"}
+    connection.request("POST", "/v1/sandboxes", body, head)
+    answer = connection.getresponse()
+    told = events(answer.read())
+    connection.close()
+    kind, made = told[-1]
+    assert kind == "sandbox" and made["image"].endswith(IMAGE.digest)
+    status, problem = daemon.request("DELETE", f"/v1/images?image={SMALL}")
+    assert (status, problem["code"]) == (409, "conflict")
+    assert problem["details"]["sandboxes"] == [made["id"]]
+    assert daemon.request("DELETE", f"/v1/sandboxes/{made['id']}")[0] == 204
+    connection = daemon.connection()
+    connection.request("POST", "/v1/sandboxes", json.dumps({"image": "x:1", "pull": "never"}), head)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (404, "not_found")
+    connection.close()
+
+
+def test_who_may(network_daemon: NetworkDaemon) -> None:
+    def caller(*scopes: str) -> Caller:
+        body = {"name": f"images-{'-'.join(scopes)}", "scopes": list(scopes)}
+        status, made = network_daemon.request("POST", "/v1/tokens", body)
+        assert status == 201
+        return Caller(network_daemon, made["token"])
+
+    reader, manager = caller("read"), caller("read", "manage")
+    assert reader.request("GET", "/v1/images")[0] == 200
+    assert manager.request("POST", "/v1/images/prune", {})[0] == 200
+    for method, path, body in (
+        ("POST", "/v1/images/prune", {}),
+        ("POST", "/v1/images/pull", {"reference": "x:1"}),
+        ("POST", "/v1/images/tag", {"image": "x:1", "name": "y:1"}),
+        ("PUT", "/v1/images/archive", None),
+        ("GET", "/v1/images/archive?image=x:1", None),
+        ("DELETE", "/v1/images?image=x:1", None),
+    ):
+        status, problem = reader.request(method, path, body)
+        assert (status, problem["code"]) == (403, "policy_denied"), path
+    wanted = {"directory": "/usr/share/doc", "name": "doc:1"}
+    status, problem = manager.request("POST", "/v1/images/import", wanted)
+    assert (status, problem["details"]["needed"]) == (403, "host-paths")
+    # A name is not a directory of the machine: whoever may make sandboxes may name one.
+    status, problem = manager.request("POST", "/v1/sandboxes", {"image": "x:1", "pull": "never"})
+    assert (status, problem["code"]) == (404, "not_found")
+    status, problem = manager.request("POST", "/v1/sandboxes", {"image": "/usr"})
+    assert (status, problem["code"]) == (403, "policy_denied")
