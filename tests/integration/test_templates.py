@@ -280,16 +280,21 @@ async def test_a_repository(kernel: Kernel, repository: tuple[Path, str]) -> Non
     (path / "app.py").write_text("print(2)\n")
     committed(path)
     told = Told()
-    wanted = SourceRequest(
-        source=f"{url}@{first}", base=BASE, run=["ls > listed; ls -d .git || true"]
-    )
+    wanted = SourceRequest(source=f"{url}@{first}", base=BASE, run=["ls -A > /listed"])
     made = await kernel.templates.build_source("shop", wanted, report=told)
     assert made.source == f"{url}@{first}"
     notes = [event.text for event in told if isinstance(event, BuildNote)]
     assert any(".python-version makes it a project in Python and asks for 3.12" in n for n in notes)
     record = await kernel.create(SandboxSpec(template="shop"))
-    shown = await output(kernel, record.id, "cat app.py listed; readlink leading-out")
-    assert shown == "print(1)\napp.py\nleading-out\nrequirements.txt\n/etc/passwd\n"
+    shown = await output(kernel, record.id, "cat app.py /listed; readlink leading-out")
+    assert shown.splitlines() == [
+        "print(1)",
+        ".python-version",
+        "app.py",
+        "leading-out",
+        "requirements.txt",
+        "/etc/passwd",
+    ]
     newest = await kernel.templates.build_source(
         "shop", SourceRequest(source=url, base=BASE, run=[]), report=told
     )
