@@ -209,7 +209,7 @@ def public_methods() -> dict[str, Any]:
             System,
             Tokens,
             Templates,
-    Volumes,
+            Volumes,
             Workspaces,
         )
         for name, value in vars(kind).items()
