@@ -79,7 +79,11 @@ def test_build_run_show_remove(cli: Cli, ask: Json, project: Path) -> None:
         "start        echo up; sleep 1000" in shown and "ready        log up, within 20 s" in shown
     )
     assert cli("sandbox", "create", "made-of-it", "--template", "shop").returncode == 0
-    assert ask("job", "list", "made-of-it")[0]["argv"] == ["sh", "-c", "echo up; sleep 1000"]
+    assert ask("job", "list", "made-of-it")["jobs"][0]["argv"] == [
+        "sh",
+        "-c",
+        "echo up; sleep 1000",
+    ]
     assert cli("template", "remove", "shop").returncode == 125
     assert cli("sandbox", "remove", "made-of-it").returncode == 0
     assert ask("template", "remove", "shop")

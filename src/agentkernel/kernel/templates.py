@@ -25,7 +25,7 @@ from agentkernel.kernel.template_model import (
     is_template,
     kept_in,
     reference_of,
-    template_of,
+    templates_of,
 )
 from agentkernel.kernel.threads import in_thread
 
@@ -106,11 +106,10 @@ class Templates:
         store = self._kernel.images.store
 
         def look() -> List[Template]:
-            found = []
+            found: List[Template] = []
             for image in store.images():
                 with contextlib.suppress(ImageInvalidError):
-                    if template := template_of(image):
-                        found.append(template)
+                    found += templates_of(image)
             return sorted(found, key=lambda template: template.name)
 
         return await in_thread(look)
@@ -121,7 +120,8 @@ class Templates:
 
         def look() -> Template | None:
             digest = store.find_digest(reference)
-            return None if digest is None else template_of(store.image(digest))
+            found = [] if digest is None else templates_of(store.image(digest))
+            return next((template for template in found if template.name == name), None)
 
         found = await in_thread(look)
         if found is None:
