@@ -15,8 +15,8 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
-from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.builds import Builds
+from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
