@@ -236,7 +236,7 @@ def compare(work: Work, case: Case) -> dict[str, Any]:
         (work.state / "images/blobs/sha256" / detail["id"].removeprefix("sha256:")).read_bytes()
     )
     inspected = json.loads(work.buildah("inspect", "--type", "image", theirs))["Docker"]
-    said = work.ours("run", "--image", f"case/{case.name}").strip()
+    said = work.ours("run", "--workspace", "none", "--image", f"case/{case.name}").strip()
     return {
         "name": case.name,
         "files": len(one),
