@@ -4,8 +4,8 @@
     tools/compare_builds.py --work DIR [CASE…]
 
 Needs root, buildah, umoci, docker-registry and mmdebstrap. Bases are made from Debian's packages
-and served by a registry of its own on loopback; both build from there. What is compared: every name of
-the unpacked image (type, mode, owner, content, link) and the config (environment, command, user,
+and served by a registry of its own on loopback; both build from there. What is compared: every name
+of the unpacked image (type, mode, owner, content, link) and the config (environment, command, user,
 ports, labels, volumes, …, and which lines of its history have a layer). Then the image is run, and
 built again, which has to be all cache. `--report FILE` writes what came of it.
 

@@ -54,7 +54,7 @@ def test_built_again_and_looked_at(cli: Cli, project: Path) -> None:
     again = cli(*words, "--quiet", "project")
     assert again.stdout.split() == [digests[0]] and again.stderr == ""
     shown = json.loads(cli("image", "inspect", "--json", "cli/built:2").stdout)
-    assert shown["config"]["Labels"] == {"who": "me"}
+    assert shown["config"]["labels"] == {"who": "me"}
     events = [json.loads(line) for line in cli(*words, "--json", "project").stdout.splitlines()]
     assert [event["event"] for event in events][0] == "started"
     assert events[-1]["event"] == "built" and events[-1]["cached"] == events[-1]["layers"] == 2
