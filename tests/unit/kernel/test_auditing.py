@@ -26,6 +26,7 @@ from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.system import System
+from agentkernel.kernel.templates import Templates
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
 from agentkernel.kernel.volumes import Volumes
@@ -80,6 +81,10 @@ EXEMPT = {
     "Tokens.list": "looks at records",
     "Tokens.check": "who is refused is in the log: `request`, by the door",
     "Tokens.over": "waits",
+    "Templates.list": "looks at images",
+    "Templates.get": "looks at an image",
+    "Templates.applied": "part of sandbox.create",
+    "Templates.begin": "part of sandbox.create and sandbox.start; its job has a line of its own",
     "Volumes.load": "part of kernel.start; what it removes is noted",
     "Volumes.list": "looks at records",
     "Volumes.inspect": "looks at a record, and measures",
@@ -155,6 +160,11 @@ ROUTES = {
     "POST /v1/images/tag": "image.tag",
     "POST /v1/images/prune": "image.prune",
     "DELETE /v1/images": "image.remove",
+    "GET /v1/templates": LOOKS,
+    "GET /v1/templates/{template}": LOOKS,
+    "PUT /v1/templates/{template}": "template.build",
+    "POST /v1/templates/{template}/source": "template.build",
+    "DELETE /v1/templates/{template}": "template.remove",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -202,6 +212,7 @@ def public_methods() -> dict[str, Any]:
             Secrets,
             System,
             Tokens,
+            Templates,
             Volumes,
             Workspaces,
         )
