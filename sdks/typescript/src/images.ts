@@ -110,6 +110,13 @@ export class Images {
     throw broken("a build that did not come to an end");
   }
 
+  /** Whether an image is here, or a registry has it that answers at once. */
+  async inReach(reference: string, options: CallOptions = {}): Promise<boolean> {
+    const request = { query: { reference }, signal: options.signal };
+    const found = await this.#client.call("GET", "/v1/images/reach", request);
+    return objectOf(found)["in_reach"] === true;
+  }
+
   /** By name. */
   async list(options: CallOptions = {}): Promise<ImageInfo[]> {
     const found = await this.#client.call("GET", "/v1/images", { signal: options.signal });
