@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -265,3 +266,24 @@ END
     # The control: git itself runs what the repository says.
     git(project, "commit", "-q", "--allow-empty", "-m", "control")
     assert mark.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has a daemon for repositories of others")
+async def test_what_is_written_belongs_to_the_repositorys_owner(kernel: Kernel) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)
+        project = Path(scratch) / "project"
+        project.mkdir()
+        git(project, "init", "-q", "-b", "main")
+        (project / "file").write_text("one\n")
+        git(project, "add", ".")
+        git(project, "commit", "-q", "-m", "first")
+        for path in (project, *project.rglob("*")):
+            os.chown(path, 1001, 1001, follow_symlinks=False)
+        await make(kernel, project, "feat")
+        await shell(kernel, "echo two >> file; for i in $(seq 200); do echo $i > $i; done")
+        done = await commit(kernel)
+        assert done.complete and done.commit
+        assert (project / ".git" / "refs" / "heads" / "feat").read_text().strip() == done.commit
+        owners = {path.lstat().st_uid for path in project.rglob("*")}
+        assert owners == {1001}

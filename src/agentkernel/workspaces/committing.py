@@ -99,7 +99,7 @@ class Committer:
     def commit(self, paths: Sequence[str], *, message: str, allow_risky: bool) -> WorkspaceApplied:
         """Raises OSError, GitError, ConflictError if the ref was moved meanwhile."""
         target = self._target
-        with Git(target.place, writes=True) as git, opened(self._paths[0]) as self._upper:
+        with Git(target.place) as git, opened(self._paths[0]) as self._upper:
             self._hash = "sha256" if git.hash_bytes == 32 else "sha1"
             at = commit_at(git, target.ref)
             parent = at or target.start
@@ -131,7 +131,7 @@ class Committer:
                 new = self._write(git, plan, parent, message)
                 words = ("update-ref", "-m", "agentkernel apply --commit", target.ref, new)
                 try:
-                    git.in_repository(*words, at or "0" * len(new))
+                    git.in_repository(*words, at or "0" * len(new), writes=True)
                 except GitError as exc:
                     raise ConflictError(
                         f"{target.ref} could not be moved: {exc.message}", hint="try again"
@@ -335,7 +335,8 @@ class Committer:
                 stream.write(b"data %d\n" % len(content) + content + b"\n")
             stream.write(b"done\n")
         with open(file, "rb") as stream:
-            git.plumbing("fast-import", "--quiet", "--done", "--date-format=raw", stdin=stream)
+            words = ("fast-import", "--quiet", "--done", "--date-format=raw")
+            git.plumbing(*words, stdin=stream, writes=True)
         os.unlink(file)
         return git.plumbing("rev-parse", "--verify", _NEW).decode().strip()
 
