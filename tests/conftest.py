@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from agentkernel.backends.base import Sandbox
+from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.conformance import Bench
 from agentkernel.errors import HostError
 from agentkernel.guest.processes import ProcessOptions
@@ -39,6 +40,17 @@ def no_config(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whoever runs the tests may have a config.toml and a keyring: they are not the tests'."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_layers_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Files of images may belong to this user's subuids: pytest could not remove them later."""
+    yield
+    worker = LocalLayerWorker()
+    for depth in ("*", "*/*"):
+        for path in tmp_path_factory.getbasetemp().glob(f"{depth}/images/layers/*-subuid-*"):
+            if path.is_dir():
+                worker.remove(str(path))
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 
     tools/compare_builds.py --work DIR [CASE…]
 
-Needs root, buildah, umoci, docker-registry and mmdebstrap. Bases are made from Debian's packages and
-served by a registry of its own on loopback; both build from there. What is compared: every name of
+Needs root, buildah, umoci, docker-registry and mmdebstrap. Bases are made from Debian's packages
+and served by a registry of its own on loopback; both build from there. What is compared: every name of
 the unpacked image (type, mode, owner, content, link) and the config (environment, command, user,
 ports, labels, volumes, …, and which lines of its history have a layer). Then the image is run, and
 built again, which has to be all cache. `--report FILE` writes what came of it.
@@ -74,7 +74,14 @@ class Work:
 
     def buildah(self, *words: str, **more: Any) -> str:
         place = self.directory / "buildah"
-        roots = ("--root", f"{place}/root", "--runroot", f"{place}/run", "--storage-driver", "vfs")
+        roots = (
+            "--root",
+            f"{place}/root",
+            "--runroot",
+            f"{place}/run",
+            "--storage-driver",
+            "overlay",
+        )
         return run("buildah", *roots, *words, **more)
 
     def ours(self, *words: str, **more: Any) -> str:
@@ -221,8 +228,8 @@ def compare(work: Work, case: Case) -> dict[str, Any]:
     again = _last_json(work.ours("image", "build", "--json", "-t", f"case/{case.name}", *words,
                                  str(place / "context")))  # fmt: skip
     theirs, their_seconds = _buildah(work, case, place)
-    ours_root = _unpack_ours(work, case, place)
-    theirs_root = _unpack_theirs(work, theirs, place)
+    ours_root = unpack_ours(work, case, place)
+    theirs_root = unpack_theirs(work, theirs, place)
     one, other = names_of(ours_root), names_of(theirs_root)
     detail = json.loads(work.ours("image", "inspect", "--json", f"case/{case.name}"))
     config = json.loads(
@@ -280,7 +287,7 @@ def _buildah(work: Work, case: Case, place: Path) -> tuple[str, float]:
     return image, time.monotonic() - began
 
 
-def _unpack_ours(work: Work, case: Case, place: Path) -> Path:
+def unpack_ours(work: Work, case: Case, place: Path) -> Path:
     archive = place / "ours.tar"
     work.ours("image", "save", "-o", str(archive), f"case/{case.name}")
     layout = place / "ours"
@@ -296,7 +303,7 @@ def _unpack_ours(work: Work, case: Case, place: Path) -> Path:
     return place / "ours-bundle/rootfs"
 
 
-def _unpack_theirs(work: Work, image: str, place: Path) -> Path:
+def unpack_theirs(work: Work, image: str, place: Path) -> Path:
     layout = place / "theirs"
     work.buildah("push", "--format", "oci", image, f"oci:{layout}:it")
     run("umoci", "unpack", "--image", f"{layout}:it", str(place / "theirs-bundle"))
@@ -414,7 +421,7 @@ def report(results: list[dict[str, Any]], path: Path) -> None:
         "ports, labels, volumes, stop signal, health check, shell, author, and which lines of the "
         "history have a layer. Then the image was run and built again.",
         "",
-        "| Dockerfile | names | different | config | runs | second build | ours | again | buildah |",
+        "| Dockerfile | names | different | config | runs | again | ours | again | buildah |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [

@@ -18,6 +18,7 @@
 #include "launch.h"
 #include "launch_ids.h"
 #include "launch_sys.h"
+#include "layer_filter.h"
 #include "layer_names.h"
 #include "msgpack.h"
 #include "sys.h"
@@ -25,13 +26,16 @@
 
 /* What remembers names and times of a layer grows with it, up to here. */
 #define MOST_MEMORY (UINT64_C(1) << 30)
+/* Ten million files take a few minutes; names that lead through forty links each, for ever. */
+#define MOST_SECONDS 1800
 
 enum { TAR_FD = 0, STATUS_FD = 1, ERROR_FD = 2 };
 
 /* CHOWN, DAC_OVERRIDE, FOWNER, FSETID */
 #define CAPS_TO_WRITE (SYS_CAP_BIT(0) | SYS_CAP_BIT(1) | SYS_CAP_BIT(3) | SYS_CAP_BIT(4))
-/* DAC_READ_SEARCH */
-#define CAPS_TO_READ SYS_CAP_BIT(2)
+/* DAC_OVERRIDE, of a root that is read-only. Not DAC_READ_SEARCH, which opens files by their handles,
+ * wherever they are. */
+#define CAPS_TO_READ SYS_CAP_BIT(1)
 
 void box_refuse(const char *why, const char *name) {
     char clean[360], detail[440];
@@ -119,10 +123,12 @@ static void close_others(int tar, int status) {
 /* Without CAP_SETUID or anything to execute, what is given up here does not come back. */
 static void give_up_rights(const struct box *box, uint64_t caps) {
     struct rlimit memory = {.rlim_cur = MOST_MEMORY, .rlim_max = MOST_MEMORY};
+    struct rlimit time = {.rlim_cur = MOST_SECONDS, .rlim_max = MOST_SECONDS + 5};
     if (box->ids != IDS_SINGLE && setgroups(0, NULL) < 0) launch_fail("capabilities", "groups");
     if (!caps_limit_bounding(0) || !caps_set(caps)) launch_fail("capabilities", "");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) launch_fail("no-new-privs", "");
-    if (setrlimit(RLIMIT_AS, &memory) < 0) launch_fail("capabilities", "memory");
+    if (setrlimit(RLIMIT_AS, &memory) < 0 || setrlimit(RLIMIT_CPU, &time) < 0)
+        launch_fail("capabilities", "limits");
 }
 
 void box_enter(char **argv, bool writable, struct box *box) {
@@ -145,4 +151,5 @@ void box_enter(char **argv, bool writable, struct box *box) {
     umask(0);
     box->root = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (box->root < 0) launch_fail("layer", "open");
+    if (!layer_filter_install()) launch_fail("filter", "");
 }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agentkernel.cli.layer_bars import LayerBars, size_words
+from agentkernel.cli.outcome import say_progress
 from agentkernel.client.results import LayerProgress
 
 from ..unit.images.archives.making import Image, oci_archive
@@ -111,6 +112,15 @@ def test_names_are_completed(cli: Cli, loaded: str) -> None:
     for words in (("image", "inspect", "sm"), ("run", "--image", "sm")):
         done = cli("completion", "bash", "--words", *words)
         assert done.stdout.decode().splitlines()[0].split("\t")[0] == NAME
+
+
+def test_what_is_told_again_takes_the_place_of_what_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal: Any = _Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    for text in ("fetching a:1: 0 of 2 MiB", "fetching a:1: 1 of 2 MiB", "unpacking a:1"):
+        say_progress(text)
+    assert terminal.text.count("\x1b[1A") == 1
+    assert terminal.text.splitlines()[-1] == "agentkernel: unpacking a:1 …"
 
 
 class _Terminal:

@@ -82,6 +82,11 @@ CASES: tuple[Case, ...] = (
         Case(f"reconcile.{moment}", "restart", RUNNING)
         for moment in ("begin", "found", "orphan", "done")
     ),
+    *(
+        Case(f"image.{moment}", "load image", GONE, True, GONE)
+        for moment in ("staged", "fetched", "unpacked")
+    ),
+    Case("image.named", "load image", GONE),
     Case("audit.append", "create", GONE, True, GONE),
     Case("audit.append", "exec", RUNNING, True, RUNNING),
     Case("store.commit", "create", GONE, True, GONE),
@@ -128,4 +133,15 @@ VOLUME_CASES: tuple[VolumeCase, ...] = (
     VolumeCase("launcher.spawned", "volume remove", GONE),
     VolumeCase("volume.files_removed", "volume remove", GONE),
     VolumeCase("volume.load", "volume restart", READY),
+)
+
+
+# Points of a build, and whether its image has its name after the next start.
+BUILD_CASES: tuple[tuple[str, bool], ...] = (
+    ("launch.launched", False),
+    ("build.ran", False),
+    ("remove.ended", False),
+    ("build.layer", False),
+    ("build.image", False),
+    ("build.named", True),
 )

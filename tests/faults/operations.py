@@ -9,21 +9,28 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from agentkernel import faults
-from agentkernel.conformance.images import store_image, tar_of
+from agentkernel.conformance.images import program_of, store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.building.context import Context
+from agentkernel.images.dockerfile.model import Build, Command, Copy, Heredoc, Run, Stage
+from agentkernel.images.oci.archives.writing import Saved, write_images
 from agentkernel.images.oci.store import ImageStore
+from agentkernel.kernel.building.model import BuildEvent, BuildRequest, Built
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.network.policy.request import NetworkRequest
 
 KEPT = "/root/kept"
 WRITTEN = "/root/written"
 CONTENT = bytes(range(256)) * (12 << 10)
 ORPHAN = "o" * 20
+IMAGE = "localhost/faults:1"
 
 
 class Operation(NamedTuple):
@@ -58,6 +65,24 @@ async def stored(kernel: Kernel, id: str) -> None:
 async def create_of_image(kernel: Kernel, id: str) -> None:
     await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
     assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+async def build(kernel: Kernel, id: str) -> Built:
+    """An image of two layers, one of them by a command, under a name of its own."""
+    context = Context(cast(BinaryIO, io.BytesIO()))
+    steps = (
+        Copy((), "/", heredocs=(Heredoc("id", id),)),
+        Run(Command(("/bin/program",), is_shell=False)),
+    )
+    request = BuildRequest(tags=[f"localhost/built-{id}"], network=NetworkRequest(presets=["none"]))
+
+    async def report(event: BuildEvent) -> None:
+        pass
+
+    base = f"localhost/base-{id}"
+    store = ImageStore(kernel.state_dir / "images")
+    store_image(store, base, [tar_of({"bin/program": program_of(b"built\n")})], {})
+    return await kernel.builds.build(Build((Stage(base, steps),)), context, request, report=report)
 
 
 def image_of(id: str) -> str:
@@ -180,9 +205,31 @@ async def load_volumes(kernel: Kernel, id: str) -> None:
         pass
 
 
+def image_archive() -> bytes:
+    """A small image, as `docker save` would write it."""
+    with tempfile.TemporaryDirectory(prefix="image-") as place:
+        store = ImageStore(place)
+        store_image(store, IMAGE, [tar_of({"word": b"here"}), tar_of({"other": b"x"})], {})
+        return b"".join(write_images(store, [Saved(store.find(IMAGE), (IMAGE,))]))
+
+
+async def no_image(kernel: Kernel, id: str) -> None:
+    await kernel.images.prune(all=True)
+
+
+async def load_image(kernel: Kernel, id: str) -> None:
+    """There is no sandbox `id`, before or after."""
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield image_archive()
+
+    await kernel.images.load(pieces())
+
+
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
     "create of an image": Operation(stored, create_of_image),
+    "build": Operation(nothing, build),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),
@@ -194,6 +241,7 @@ OPERATIONS: dict[str, Operation] = {
     "remove": Operation(running, remove),
     "remove stopped": Operation(stopped, remove),
     "restart": Operation(running, begin_again),
+    "load image": Operation(no_image, load_image),
     "volume create": Operation(nothing, create_volume),
     "volume import": Operation(nothing, import_volume),
     "volume remove": Operation(import_volume, remove_volume),

@@ -16,10 +16,10 @@ from agentkernel.errors import AgentKernelError, HostError, ResourceExhaustedErr
 from agentkernel.ids import new_id
 from agentkernel.kernel.kernel import Kernel
 
-from .cases import CASES, ERROR, GONE, REMOVING, STOPPED, VOLUME_CASES, Case
+from .cases import BUILD_CASES, CASES, ERROR, GONE, REMOVING, STOPPED, VOLUME_CASES, Case
 from .conftest import Die
 from .leftovers import World, eventually_in
-from .operations import CONTENT, KEPT, OPERATIONS, WRITTEN, arm, exists, read
+from .operations import CONTENT, IMAGE, KEPT, OPERATIONS, WRITTEN, arm, exists, read
 
 SOURCES = Path(faults.__file__).parent
 FAILING = [case for case in CASES if case.fails]
@@ -44,7 +44,8 @@ def test_every_point_is_known_and_used_once() -> None:
 
 def test_every_point_has_a_case() -> None:
     """Without one nobody knows what a crash there leaves."""
-    assert {case.point for case in (*CASES, *VOLUME_CASES)} == faults.POINTS.keys()
+    volumes = {case.point for case in VOLUME_CASES} | {point for point, _ in BUILD_CASES}
+    assert {case.point for case in CASES} | volumes == faults.POINTS.keys()
 
 
 def test_a_point_that_is_not_armed_does_nothing() -> None:
@@ -98,9 +99,9 @@ async def test_refused_there(case: Case, number: int, world: World) -> None:
             await do(kernel, id)
         assert type(caught.value) in _expected(case, number), repr(caught.value)
         await _check(case, case.after_error, world, kernel, id)
-        if case.operation.startswith(("create", "run", "start", "stop", "remove")):
+        if case.operation.startswith(("create", "run", "start", "stop", "remove", "load")):
             await do(kernel, id)
-        if case.operation != "remove":
+        if case.operation not in ("remove", "load image"):
             await kernel.remove(id)
         assert await world.remains(id) == []
 
@@ -110,6 +111,8 @@ async def _check(case: Case, state: str, world: World, kernel: Kernel, id: str) 
     if state == ERROR:
         await eventually_in(kernel, id, ERROR)
     await world.check(kernel, set() if state == GONE else {id})
+    if case.operation == "load image":
+        await _check_images(case, kernel)
     if state == GONE:
         assert await world.remains(id) == []
         return
@@ -123,6 +126,19 @@ async def _check(case: Case, state: str, world: World, kernel: Kernel, id: str) 
         assert await read(kernel, id, KEPT) == b"acknowledged"
     assert (await kernel.run(id, ["echo", "alive"])).stdout == b"alive\n"
     await _check_what_was_under_way(case, kernel, id)
+
+
+async def _check_images(case: Case, kernel: Kernel) -> None:
+    """An image is there with all of it, or it is not; what is left of it goes."""
+    found = [image.names for image in await kernel.images.list()]
+    assert found == ([[IMAGE]] if case.point == "image.named" else [])
+    if found:
+        await kernel.images.ready(IMAGE, pull="never")
+        kernel.images.release((await kernel.images.inspect(IMAGE)).digest)
+    await kernel.images.prune(all=True)
+    place = kernel.images.store.directory
+    left = [*place.glob("blobs/sha256/*"), *place.glob("partial/*"), *place.glob("layers/oci*")]
+    assert left + list(place.glob("layers/.tmp-*")) == []
 
 
 async def _check_what_was_under_way(case: Case, kernel: Kernel, id: str) -> None:

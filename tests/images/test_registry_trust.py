@@ -12,6 +12,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def public(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialling, "vet", judged)
 
 
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("1.1.1.1", Nearness.PUBLIC), ("64:ff9b::101:101", Nearness.PUBLIC),
+     ("10.0.0.1", Nearness.PRIVATE), ("64:ff9b::a00:1", Nearness.PRIVATE),
+     ("127.0.0.1", Nearness.LOCAL), ("64:ff9b::7f00:1", Nearness.LOCAL),
+     ("169.254.169.254", Nearness.FORBIDDEN), ("::ffff:1.1.1.1", Nearness.FORBIDDEN)],
+)  # fmt: skip
+def test_how_near_an_address_is(address: str, expected: Nearness) -> None:
+    assert dialling.nearness(ip_address(address)) is expected
+
+
 def log_in(home: Path, **logins: str) -> None:
     pair = BASIC.removeprefix("Basic ")
     (home / ".docker").mkdir(exist_ok=True)
@@ -146,6 +158,38 @@ async def test_a_redirect_gets_no_login(
     server.on("/elsewhere", ranged(CONTENT))
     await pulled(server.address, store)
     assert [request.authorization for request in server.asked("/elsewhere")] == [BASIC]
+
+
+async def test_what_others_ask_for_gets_no_login(
+    server: Scripted, victim: Scripted, store: ImageStore, home: Path
+) -> None:
+    """The one whom the registry leads to says 401, and names a realm of its own."""
+    log_in(home, a=server.address)
+    seen = token_server(victim)
+    for challenge in (f'Bearer realm="http://{victim.address}/token"', 'Basic realm="x"'):
+        victim.on("/layer", Answer(401, b"", {"WWW-Authenticate": challenge}))
+        server.on(BLOB, redirect(f"http://{victim.address}/layer"))
+        with pytest.raises(RegistryDeniedError):
+            await pulled(server.address, store)
+    assert seen == []
+    assert {request.authorization for request in victim.requests} == {None}
+    # The control: the registry itself says it.
+    guarded(server, f'Bearer realm="http://{victim.address}/token"', lambda s: s == "Bearer tok")
+    victim.on("/layer", ranged(CONTENT))
+    assert (await pulled(server.address, store)).digest == IMAGE.digest
+    assert [request.authorization for request in seen] == [BASIC]
+
+
+async def test_who_leads_back_leads_without_a_login(
+    server: Scripted, victim: Scripted, store: ImageStore, home: Path
+) -> None:
+    log_in(home, a=server.address)
+    guarded(server, 'Basic realm="x"', lambda sent: sent == BASIC)
+    server.on(BLOB, redirect(f"http://{victim.address}/back"))
+    victim.on("/back", redirect(f"http://{server.address}/elsewhere"))
+    server.on("/elsewhere", ranged(CONTENT))
+    assert (await pulled(server.address, store)).digest == IMAGE.digest
+    assert [request.authorization for request in server.asked("/elsewhere")] == [None]
 
 
 async def test_another_port_is_another_registry(

@@ -77,7 +77,7 @@ def test_an_image_is_not_for_it(environment: dict[str, str], tmp_path: Path) -> 
     config.parent.mkdir()
     config.write_text('[sandbox]\nimage = "/srv/rootfs"\n')
     done = run(COMMAND, {**environment, "XDG_CONFIG_HOME": str(tmp_path)})
-    assert done.returncode == 125 and "image host" in done.stderr
+    assert done.returncode == 125 and "the image host or one of a registry" in done.stderr
 
 
 def test_ctrl_c_ends_it_at_once(environment: dict[str, str]) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentkernel.cli.main import build_parser
+from agentkernel.cli.mcp import operator_of
 from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.mcp.operator import Operator
@@ -110,6 +112,12 @@ def test_schemas_are_plain() -> None:
 )
 def test_owners_of_clients(client: str, owner: str) -> None:
     assert owner_name(client) == owner
+
+
+def test_volumes_are_the_operators() -> None:
+    options = build_parser().parse_args(["mcp", "-c", "none", "--volume", "notes:/notes"])
+    assert operator_of(options).spec["volumes"] == ["notes:/notes"]
+    assert "volume" not in json.dumps([tool["inputSchema"] for tool in current()])
 
 
 def test_a_models_variables_go_on_top_of_its_operators() -> None:

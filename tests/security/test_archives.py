@@ -245,7 +245,7 @@ def test_what_surrounds_the_one_who_unpacks(bench: Bench, monkeypatch: pytest.Mo
     # CHOWN, DAC_OVERRIDE, FOWNER, FSETID
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0b11011
     assert int(status["CapBnd"], 16) == int(status["CapAmb"], 16) == 0
-    assert status["NoNewPrivs"] == "1"
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     # Its own root, twice; the archive; the status, also as its stderr.
     files = sorted(name.partition(":")[0] for name in seen["files"].split())
     assert files == ["/", "/", "pipe", "pipe", "pipe"]
@@ -493,6 +493,18 @@ def test_damaged_streams(bench: Bench) -> None:
             bench.unpack(data, blob=blob)
         bench.again()
     bench.unpack(data, blob=squeezed)
+
+
+def test_many_empty_members(bench: Bench) -> None:
+    """A stream of nothing takes time in proportion to its size, and its end is found."""
+    data = Archive().add("a", b"x").done()
+    bench.unpack(data, blob=gzip.compress(b"") * 50_000 + gzip.compress(data))
+    assert bench.content("a") == b"x"
+
+
+def test_a_missing_archive(bench: Bench) -> None:
+    with pytest.raises(ImageInvalidError, match="missing"):
+        bench.worker.unpack(str(bench.top / "nothing"), "sha256:0", str(bench.layer))
 
 
 def test_names_do_not_reach_a_terminal(bench: Bench) -> None:

@@ -24,7 +24,7 @@ def default_reserve() -> Iterator[None]:
 
 def disk(monkeypatch: pytest.MonkeyPatch, total: int, free: int) -> None:
     found = SimpleNamespace(f_blocks=total // 4096, f_bavail=free // 4096, f_frsize=4096)
-    monkeypatch.setattr(space.os, "statvfs", lambda path: found)
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_place_that_cant_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(path: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(space.os, "statvfs", refuse)
+    monkeypatch.setattr(os, "statvfs", refuse)
     with pytest.raises(HostError, match="Permission denied"):
         space.require_space("/")
 

@@ -95,7 +95,8 @@ ARG BASE
 FROM $BASE/node AS build
 WORKDIR /src
 COPY package.json ./
-RUN npm install --no-audit --no-fund --no-package-lock --cache /tmp/npm && rm -rf /tmp/npm /root/.npm
+RUN npm install --no-audit --no-fund --no-package-lock --cache /tmp/npm \\
+    && rm -rf /tmp/npm /root/.npm
 COPY . .
 RUN npm run build
 FROM $BASE/node
@@ -143,7 +144,8 @@ ENTRYPOINT ["/app"]
 """,
         files={
             "go.mod": "module example.test/app\n\ngo 1.21\n",
-            "main.go": 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("from scratch") }\n',
+            "main.go": 'package main\n\nimport "fmt"\n\n'
+            'func main() { fmt.Println("from scratch") }\n',
         },
         says="from scratch",
         needs=("go",),

@@ -968,6 +968,59 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The templates that are here */
+        get: operations["listTemplates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{template}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A template: its steps, how its sandboxes begin, what it takes */
+        get: operations["getTemplate"];
+        /** Build a template of steps and files; as events with steps and output */
+        put: operations["buildTemplate"];
+        post?: never;
+        /** Remove a template; sandboxes of it keep what they need */
+        delete: operations["removeTemplate"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{template}/source": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Build a template of a git repository: its runtime, its files, its dependencies */
+        post: operations["buildTemplateFromSource"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -1432,6 +1485,15 @@ export interface components {
             columns?: number | null;
         };
         /**
+         * Copied
+         * @description Files of the archive, by a path or a pattern in it. `owner`: USER[:GROUP].
+         */
+        Copied: {
+            source: string;
+            target: string;
+            owner: string;
+        };
+        /**
          * Delivered
          * @description All that was there is delivered, and the job goes on.
          */
@@ -1445,7 +1507,7 @@ export interface components {
          */
         DiskPart: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             about: string;
             count: number;
             bytes: number;
@@ -1610,7 +1672,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -2042,6 +2104,8 @@ export interface components {
             /** @default null */
             entrypoint?: string[] | null;
             /** @default null */
+            template?: string | null;
+            /** @default null */
             name?: string | null;
             /** @default {} */
             labels?: {
@@ -2217,7 +2281,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -2268,7 +2332,7 @@ export interface components {
          */
         PrunedItem: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             id: string;
             name: string | null;
             bytes: number;
@@ -2302,6 +2366,21 @@ export interface components {
             reference: string;
             /** @default null */
             platform?: string | null;
+        };
+        /**
+         * ReadyCheck
+         * @description When a sandbox may be used: once a shell command ends with 0, a port takes connections, or
+         *         the start command has written `log`. One of them.
+         */
+        ReadyCheck: {
+            /** @default null */
+            command?: string | null;
+            /** @default null */
+            port?: number | null;
+            /** @default null */
+            log?: string | null;
+            /** @default 60 */
+            seconds?: number;
         };
         /**
          * Result
@@ -2450,6 +2529,8 @@ export interface components {
             /** @default null */
             entrypoint?: string[] | null;
             /** @default null */
+            template?: string | null;
+            /** @default null */
             argv?: string[] | null;
             /** @default null */
             shell?: string | null;
@@ -2501,7 +2582,8 @@ export interface components {
              *       "workspace_ignored": "show",
              *       "workspace_branch": null,
              *       "pull": "missing",
-             *       "entrypoint": null
+             *       "entrypoint": null,
+             *       "template": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2543,7 +2625,8 @@ export interface components {
              *       "workspace_ignored": "show",
              *       "workspace_branch": null,
              *       "pull": "missing",
-             *       "entrypoint": null
+             *       "entrypoint": null,
+             *       "template": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2645,7 +2728,7 @@ export interface components {
          *         volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
          *         or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
          *         `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
-         *         of the image's, for the command of a `run`.
+         *         of the image's, for the command of a `run`. `template`: its name, in place of an image's.
          */
         SandboxSpec: {
             /** @default native */
@@ -2716,6 +2799,8 @@ export interface components {
             pull?: "always" | "missing" | "never";
             /** @default null */
             entrypoint?: string[] | null;
+            /** @default null */
+            template?: string | null;
         };
         /**
          * SandboxUpdate
@@ -2835,6 +2920,57 @@ export interface components {
             /** @enum {unknown} */
             event: "taken";
             bytes: number;
+        };
+        /**
+         * Template
+         * @description One that is here. `source`: the repository and the commit it was made from, if it was.
+         */
+        Template: {
+            name: string;
+            image: string;
+            digest: string;
+            size_bytes: number;
+            created: string;
+            base: string;
+            steps: components["schemas"]["TemplateStep"][];
+            start: string | null;
+            ready: components["schemas"]["ReadyCheck"] | null;
+            description: string;
+            source: string;
+        };
+        /** TemplateList */
+        TemplateList: {
+            templates: components["schemas"]["Template"][];
+        };
+        /**
+         * TemplateSource
+         * @description A repository to make a template of.
+         */
+        TemplateSource: {
+            source: string;
+            /** @default null */
+            base?: string | null;
+            /** @default null */
+            run?: string[] | null;
+            /** @default null */
+            start?: string | null;
+            /** @default null */
+            ready?: components["schemas"]["ReadyCheck"] | null;
+            /** @default false */
+            no_cache?: boolean;
+        };
+        /**
+         * TemplateStep
+         * @description One of these.
+         */
+        TemplateStep: {
+            run: string | null;
+            copy: components["schemas"]["Copied"] | null;
+            env: {
+                [key: string]: string;
+            } | null;
+            workdir: string | null;
+            user: string | null;
         };
         /**
          * Token
@@ -4873,6 +5009,133 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Pruned"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listTemplates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getTemplate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                template: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    buildTemplate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                template: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-tar": unknown;
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeTemplate: {
+        parameters: {
+            query?: {
+                force?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                template: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    buildTemplateFromSource: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                template: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TemplateSource"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                    "text/event-stream": unknown;
                 };
             };
             default: components["responses"]["Problem"];

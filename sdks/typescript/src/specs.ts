@@ -10,9 +10,15 @@ export interface SandboxSpec {
   backend?: string;
   /** `host` (this machine's programs) unless given, a directory, or a name such as `debian:12`. */
   image?: string;
+  /** When its registry is asked for the image: `missing` unless given, `always` or `never`. */
+  pull?: "missing" | "always" | "never";
+  /** In place of the image's own, before the command of `run`; `[]`: none. */
+  entrypoint?: string[];
+  /** A template in place of an image. */
+  template?: string;
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
-  /** As whom its commands run unless they say otherwise. */
+  /** As whom its commands run unless they say otherwise; the image's own user unless given. */
   user?: string;
   env?: Record<string, string>;
   /** Whether the `host` image shows toolchains on this process's PATH. It does, unless false. */

@@ -10,7 +10,7 @@ type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
 // `kept` stands for the first, and the second is for those who read configuration files.
 type Spec = Omit<Schemas["SandboxSpec"], "ephemeral" | "config">;
 type New = Omit<Schemas["NewSandbox"], "ephemeral" | "config">;
-type Ours = Omit<CreateOptions, "kept" | "idempotencyKey" | "client" | "signal">;
+type Ours = Omit<CreateOptions, "kept" | "idempotencyKey" | "progress" | "client" | "signal">;
 
 // A field that the API gets or loses makes one of these lines fail to compile.
 const spec: Same<Required<SandboxSpec>, Required<InOurWords<Spec>>> = true;
@@ -32,12 +32,14 @@ test("the public door has these names, and no others", () => {
     "ERROR_TYPES",
     "Files",
     "Host",
+    "Images",
     "Job",
     "Jobs",
     "Network",
     "Ports",
     "Sandbox",
     "Secrets",
+    "Templates",
     "Tokens",
     "Volumes",
     "Workspace",

@@ -17,9 +17,8 @@ import time
 from collections.abc import Iterator
 
 from agentkernel.cli.notices import published_words, tell_once
-from agentkernel.cli.outcome import BROKEN_PIPE, Ended, say
+from agentkernel.cli.outcome import BROKEN_PIPE, Ended, say, say_progress
 from agentkernel.cli.terminal import Terminal
-from agentkernel.cli.values import printable
 from agentkernel.client import frames, wire
 from agentkernel.errors import AgentKernelError, DaemonError
 
@@ -172,7 +171,7 @@ class Console:
                 name = "stdout" if body.get("channel") == _STDOUT else "stderr"
                 say(f"{name} is cut off after {body['offset']} bytes (--output)")
             case "progress" if not self._quiet:
-                say(f"{printable(str(body.get('text')))} …")
+                say_progress(str(body.get("text")))
             case "published" if not self._quiet:
                 say(published_words(body))
             case "notice" if not self._quiet:

@@ -282,7 +282,15 @@ def add_mcp(commands: Any) -> None:
         "holds where no option says otherwise.",
     )
     add_sandbox_options(parser, image=False)
-    parser.set_defaults(image=None)
+    parser.add_argument(
+        "--image", metavar="IMAGE",
+        help="what its sandboxes are made from: `host` (the default) or NAME[:TAG]; no directory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pull",
+        choices=("missing", "always", "never"),
+        help="when to ask the registry for the image (default: missing)",
+    )
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
         help="a variable for every command in every sandbox",

@@ -38,9 +38,10 @@ def main(options: argparse.Namespace) -> int:
 def operator_of(options: argparse.Namespace) -> Operator:
     """What the flags and files allow. PolicyDeniedError for a project's file that widens."""
     project.apply(options)
-    if options.image not in (None, "host"):
+    if (options.image or "host").startswith(("/", ".", "~")):
         raise PolicyDeniedError(
-            f"sandboxes of MCP clients have the image host, not {options.image}",
+            f"sandboxes of MCP clients have the image host or one of a registry, not the directory "
+            f"{options.image}",
             hint="take sandbox.image out of the configuration, or use -c none",
         )
     given = {

@@ -66,6 +66,20 @@ def _not_started(ended: Ended, name: str) -> int:
     return CANT_START
 
 
+_told = ""
+
+
+def say_progress(text: str) -> None:
+    """What is being made; on a terminal in the place of what was said of the same before."""
+    global _told
+    subject, text = text.partition(": ")[0], f"{printable(text)} …"
+    again = subject == _told and sys.stderr.isatty()
+    _told = subject
+    if again:
+        print("\x1b[1A\x1b[K", end="", file=sys.stderr)
+    say(text)
+
+
 def say(text: str, hint: str | None = None) -> None:
     # A terminal that a command has may be raw, where a new line does not begin at the left.
     end = "\r\n" if sys.stderr.isatty() else "\n"

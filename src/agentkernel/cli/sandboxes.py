@@ -11,7 +11,7 @@ from typing import Any
 from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.notices import tell_once, tell_version
-from agentkernel.cli.outcome import OURS, say
+from agentkernel.cli.outcome import OURS, say_progress
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.cli.values import printable
@@ -59,7 +59,7 @@ def _create(options: argparse.Namespace, transport: Transport) -> int:
         on_ttl=options.on_ttl,
         on_idle=options.on_idle,
         env=dict(options.env),
-        progress=_nothing if options.json else _progress,
+        progress=_nothing if options.json else say_progress,
         transport=transport,
         **spec_fields(options, transport.daemon),
     )
@@ -91,10 +91,6 @@ def _create_of_branch(options: argparse.Namespace, transport: Transport) -> int:
     )
     print(json.dumps(sandbox.info.raw) if options.json else sandbox.name or sandbox.id)
     return 0
-
-
-def _progress(sentence: str) -> None:
-    say(f"{printable(sentence)} …")
 
 
 def _nothing(sentence: str) -> None:

@@ -225,6 +225,9 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "what `detect` shows",
         )  # fmt: skip
         group.add_argument(
+            "--template", metavar="NAME", help="a template in place of an image; see `template`"
+        )
+        group.add_argument(
             "--pull", choices=("missing", "always", "never"),
             help="when to ask the registry for the image (default: missing)",
         )  # fmt: skip
@@ -242,10 +245,10 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "--workspace-ignored", choices=("show", "hide"),
             help="whether files in it that git ignores are there (default: show)",
         )  # fmt: skip
-        group.add_argument(
-            "--volume", action="append", metavar="NAME:/PATH[:ro]",
-            help="a volume at a path inside; made if it is not there yet, and kept; see `volume`",
-        )  # fmt: skip
+    group.add_argument(
+        "--volume", action="append", metavar="NAME:/PATH[:ro]",
+        help="a volume at a path inside; made if it is not there yet, and kept; see `volume`",
+    )  # fmt: skip
     group.add_argument(
         "--profile", choices=("permissive", "moderate", "restrictive"),
         help="defaults for capabilities, system calls and limits (default: moderate)",

@@ -191,10 +191,12 @@ KEYS: Mapping[str, Key] = {
     key.name: key
     for key in (
         Key("sandbox.backend", _text, "the name of an engine", "the engine that holds it"),
-        Key("sandbox.image", _text, 'text: "host" or a directory', "what its root is made of"),
+        Key("sandbox.image", _text, 'text: "host", a directory or the name of an image',
+            "what its root is made of"),
         Key("sandbox.profile", _one_of(*PROFILES), '"permissive", "moderate" or "restrictive"',
             "defaults for capabilities, system calls and limits"),
-        Key("sandbox.user", _user, '"root", "user" or a number', "who commands run as"),
+        Key("sandbox.user", _user, 'a name or number, with ":group" or without',
+            "who commands run as (default: the image's own user, or root)"),
         Key("sandbox.toolchains", _one_of("host", "none"), '"host" or "none"',
             "whether toolchains outside /usr are seen"),
         Key("sandbox.nested_userns", _flag, "true or false", "may make user namespaces (weaker)"),

@@ -19,6 +19,7 @@ from agentkernel.conformance import (
     life,
     limits,
     network,
+    volumes,
 )
 from agentkernel.conformance.bench import Bench, Failed, NotHere
 from agentkernel.errors import AgentKernelError
@@ -43,7 +44,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 CASES: tuple[Case, ...] = tuple(
     Case(function.__name__, (function.__doc__ or "").partition("\n")[0], function)
-    for module in (commands, files, images, limits, confinement, network, life, faults)
+    for module in (commands, files, images, volumes, limits, confinement, network, life, faults)
     for function in module.CASES
 )
 

@@ -27,8 +27,9 @@ from agentkernel.backends.local.diagnose import (
     kernel_version,
 )
 from agentkernel.backends.local.hierarchy import LIMITING, Hierarchy
-from agentkernel.errors import AgentKernelError
+from agentkernel.errors import AgentKernelError, ImageInvalidError
 from agentkernel.guest.binary import agentd_path
+from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.checks import Probe, check_others, probe_backend
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import schema
@@ -64,8 +65,34 @@ async def examine(state_dir: str) -> list[Finding]:
     if probe.check.works:
         found.append(await _files_on_disk(Path(state_dir)))
         found.append(await _network(Path(state_dir)))
+    found.append(_images(Path(state_dir)))
     found += await _others(Path(state_dir))
     return found
+
+
+def _images(state_dir: Path) -> Finding:
+    """How many there are, and what they take as they came; what is unpacked `system df` tells."""
+    store = ImageStore(state_dir / "images")
+    names = store.names()
+    broken = [entry.name for entry in names if not _is_whole(store, entry.digest)]
+    taken = sum(path.stat().st_blocks * 512 for path in store.directory.glob("blobs/sha256/*"))
+    detail = f"{len({entry.digest for entry in names})} are here, {taken >> 20} MiB of downloads"
+    if broken:
+        return Finding(
+            "images",
+            "warn",
+            f"{detail}; not complete: {', '.join(broken[:5])}",
+            "pull or load them again",
+        )
+    return Finding("images", "ok", detail)
+
+
+def _is_whole(store: ImageStore, digest: str) -> bool:
+    try:
+        image = store.image(digest)
+    except ImageInvalidError:
+        return False
+    return all(store.has_blob(layer.digest) for layer in image.manifest.layers)
 
 
 def _kernel() -> Finding:

@@ -18,6 +18,7 @@ from agentkernel.images.oci.layers import stored_layers
 from agentkernel.images.oci.store import ImageStore, StoredImage
 from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel.image_views import ImagesPruned, familiar, layer_path
+from agentkernel.kernel.template_model import is_template
 
 # What the names of unpacked layers of images begin with; others are made from this machine.
 _LAYER = "oci"
@@ -40,6 +41,35 @@ def parts_of(store: ImageStore, image: StoredImage) -> set[str]:
     sources = {entry.source for entry in store.names() if entry.digest == image.digest}
     layers = {layer.digest for layer in image.manifest.layers}
     return {image.digest, image.id, *sources, *layers} - {""}
+
+
+@dataclass(frozen=True)
+class Unused:
+    """What `prune` would remove: blobs and parts of downloads with their sizes, paths of layers."""
+
+    blobs: dict[str, int]
+    downloads: dict[str, int]
+    layers: list[str]
+
+
+def find_unused(
+    store: ImageStore, worker: LayerWorker, state_dir: Path, in_use: Collection[str]
+) -> Unused:
+    kept = _layers_needed(store, worker, state_dir, in_use)
+    downloads = {}
+    for path in (store.directory / "partial").glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            downloads[path.name] = path.stat().st_blocks * 512
+    return Unused(
+        blobs=store.unused_blobs(in_use),
+        downloads=downloads,
+        layers=[path for path in _layers(store, worker, None) if path not in kept],
+    )
+
+
+def is_of_an_image(layer: str) -> bool:
+    """A layer that was unpacked, and not one made from this machine."""
+    return os.path.basename(layer).startswith(_LAYER)
 
 
 def remove_unused(
@@ -74,13 +104,14 @@ def prune(
     in_use: Collection[str],
     everything: bool,
 ) -> ImagesPruned:
-    """`everything`: names that no sandbox uses, too. Raises ConflictError as above."""
+    """`everything`: names that no sandbox uses, too, but those of templates, which are removed by
+    themselves. Raises ConflictError as above."""
     with store.removing():
         partial = store.remove_partial()
         cache.remove_abandoned(cache_dir=store.directory, remove=worker.remove)
         gone = []
         for entry in store.names():
-            if everything and entry.digest not in in_use:
+            if everything and entry.digest not in in_use and not is_template(entry.name):
                 store.untag(entry.name)
                 gone.append(familiar(entry.name))
     freed = remove_unused(store, worker, state_dir, in_use, None, None)

@@ -204,8 +204,8 @@ class Images:
         blobs = {digest for image in images for digest in (image.digest, *image.layers)}
         blobs |= {image.manifest.config.digest for image in images} | {i.source for i in images}
         if blobs:
-            async with self._deciding:
-                await self._without(blobs, [])
+            async with self.deciding() as in_use:
+                await self._without(blobs, [], in_use)
 
     async def _read(
         self, archive: AsyncIterable[bytes], files: Staging, machine: Platform
@@ -334,7 +334,7 @@ class Images:
         sandboxes stand on it; what they need stays as long as they do."""
         self.trail.found(None, None)
         users = await self._users(owner)
-        async with self._deciding:
+        async with self.deciding() as in_use:
             image, names = await in_thread(self._doomed, name)
             last = set(names) >= set(image.names)
             if len(names) > 1 and not force:
@@ -352,7 +352,7 @@ class Images:
             parts = await in_thread(care.parts_of, self.store, image)
             for one in names:
                 await in_thread(self.store.untag, one)
-            freed = await self._without(parts, [image]) if last else care.NOTHING
+            freed = await self._without(parts, [image], in_use) if last else care.NOTHING
         removed = ImageRemoved(
             untagged=[familiar(one) for one in names],
             deleted=[image.digest] if image.digest in freed.blobs else [],
@@ -370,15 +370,24 @@ class Images:
                 return image, [said]
         return image, list(image.names)
 
-    async def _without(self, blobs: set[str], images: List[StoredImage]) -> care.Freed:
+    async def _without(
+        self, blobs: set[str], images: List[StoredImage], in_use: set[str]
+    ) -> care.Freed:
         """Removes what of these nobody needs; while somebody adds an image that is nothing, and
-        left to a later prune. Preconditions: `_deciding` is held."""
-        in_use = await self._digests_in_use()
+        left to a later prune. Preconditions: within `deciding`."""
         with contextlib.suppress(ConflictError):
             return await in_thread(
                 care.remove_unused, self.store, self._worker, self._state_dir, in_use, blobs, images
             )
         return care.NOTHING
+
+    @contextlib.asynccontextmanager
+    async def deciding(self) -> AsyncIterator[set[str]]:
+        """The manifests that sandboxes were made from, or are being made from; in the block there
+        come no others, so that what nobody needs can go."""
+        async with self._deciding:
+            rows = await self._rows.all_sandboxes()
+            yield self._holds.digests() | {found for row in rows if (found := _digest_of(row))}
 
     @audited("image.prune")
     async def prune(self, *, all: bool = False) -> ImagesPruned:
@@ -386,13 +395,19 @@ class Images:
         and unpacked layers that no image has. `all`: names that no sandbox uses, too. Raises
         ConflictError while an image is being added."""
         self.trail.found(None, None)
-        async with self._deciding:
-            in_use = await self._digests_in_use()
+        async with self.deciding() as in_use:
             pruned = await in_thread(
                 care.prune, self.store, self._worker, self._state_dir, in_use, all
             )
         await self._tell("image.pruned", untagged=pruned.untagged, freed_bytes=pruned.freed_bytes)
         return pruned
+
+    async def unused(self) -> care.Unused:
+        """What `prune` would remove."""
+        async with self.deciding() as in_use:
+            return await in_thread(
+                care.find_unused, self.store, self._worker, self._state_dir, in_use
+            )
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -400,10 +415,6 @@ class Images:
     async def _adding(self) -> AsyncIterator[None]:
         async with block_in_threads(self.store.adding()):
             yield
-
-    async def _digests_in_use(self) -> set[str]:
-        rows = await self._rows.all_sandboxes()
-        return self._holds.digests() | {digest for row in rows if (digest := _digest_of(row))}
 
     async def _users(self, owner: str | None) -> Mapping[str, List[str]]:
         """The sandboxes of each image, by their names for their owner and by ids for others."""
@@ -415,7 +426,8 @@ class Images:
         return users
 
     async def _info(self, digest: str) -> ImageInfo:
-        users = await self._users(None)
+        """For whoever has made it: sandboxes of others by their ids."""
+        users = await self._users("")
         image = await in_thread(self.store.image, digest)
         return info_of(image, users.get(digest, ()))
 

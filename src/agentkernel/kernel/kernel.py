@@ -143,7 +143,12 @@ class Kernel(Changes, Looks):
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
         self.system = System(
-            self._store, self.trail, self.state_dir, self.volumes, self._remove_pruned
+            self._store,
+            self.trail,
+            self.state_dir,
+            self.volumes,
+            self.images,
+            self._remove_pruned,
         )
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:

@@ -17,19 +17,20 @@ import msgspec
 from agentkernel.audit.files import DIRECTORY as AUDIT
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.local.directory import layers_in_use
-from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.local.volumes import Measured, measure
 from agentkernel.errors import AgentKernelError, ResourceExhaustedError
 from agentkernel.images import cache
-from agentkernel.images.oci.layers import stored_layers
-from agentkernel.images.oci.store import ImageStore
+from agentkernel.images.building.cache import build_cache_bytes, prune_build_cache
 from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
+from agentkernel.kernel.image_care import Unused, is_of_an_image
+from agentkernel.kernel.images import Images
 from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
 from agentkernel.kernel.volumes import Volumes
 from agentkernel.space import require_space, room_at
 
 # A process may have looked a layer up and not have written down that a sandbox stands on it.
 KEEP_LAYERS_SECONDS: Final = 600.0
+KEEP_BUILDS_SECONDS: Final = 24 * 3600.0
 _TELL_EVERY_SECONDS: Final = 60.0
 
 
@@ -42,6 +43,7 @@ class System:
         trail: Trail,
         state_dir: Path,
         volumes: Volumes,
+        images: Images,
         remove: Callable[[SandboxRecord], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -49,8 +51,8 @@ class System:
         self._state_dir = state_dir
         self._volumes = volumes
         self._remove = remove
-        self._images = ImageStore(state_dir / "images")
-        self._worker = LocalLayerWorker()
+        self._images = images
+        self._directory = images.store.directory
         self._told_at = -_TELL_EVERY_SECONDS
 
     def require_space(self, size: int = 0) -> None:
@@ -72,6 +74,7 @@ class System:
         sandboxes = await self._sandboxes(records)
         volumes = await self._volumes.list(usage=True)
         layers = await self._layers()
+        unused = await self._images.unused()
         parts = [
             _part("sandboxes", list(sandboxes.values()), [
                 sandboxes[record.id] for record in records if record.state == "stopped"
@@ -87,9 +90,9 @@ class System:
                 complete=all(info.used_complete for info in volumes),
             ),
             _part("layers", list(layers.values()), [
-                layers[path] for path in await self._unused_layers() if path in layers
+                layers[path] for path in await self._unused_layers(unused) if path in layers
             ]),
-            *await self._image_parts(records),
+            *await self._image_parts(unused),
             _part("records", await measure(sorted(self._state_dir.glob("state.db*")))),
             _part("audit", await measure([self._state_dir / AUDIT])),
             _part("logs", await measure(sorted(self._state_dir.glob("*.log*")))),
@@ -113,29 +116,29 @@ class System:
         return dict(zip((record.id for record in records), found, strict=True))
 
     async def _layers(self) -> dict[str, Measured]:
-        paths = _directories(Path(cache.layers_dir(self._images.directory)))
+        paths = _directories(Path(cache.layers_dir(self._directory)))
         return dict(zip(map(str, paths), await measure(paths), strict=True))
 
-    async def _unused_layers(self) -> list[str]:
-        in_use = await self._layers_in_use()
-        return await asyncio.to_thread(
-            cache.unused, self._images.directory, in_use, keep_unused_s=KEEP_LAYERS_SECONDS
+    async def _unused_layers(self, unused: Unused) -> list[str]:
+        """Those of images, and those made from this machine that nobody looked up lately."""
+        made = await asyncio.to_thread(
+            cache.unused, self._directory, self._mounted(), keep_unused_s=KEEP_LAYERS_SECONDS
         )
+        return [*unused.layers, *(path for path in made if not is_of_an_image(path))]
 
-    async def _layers_in_use(self) -> set[str]:
-        """By sandboxes that are there, and by images that are kept."""
-        mounted = layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
-        digests = _images_of(await self._store.all_sandboxes())
-        return mounted | await asyncio.to_thread(stored_layers, self._images, self._worker, digests)
+    def _mounted(self) -> set[str]:
+        return layers_in_use(self._state_dir / "runs", self._state_dir / "sandboxes")
 
-    async def _image_parts(self, records: Sequence[SandboxRecord]) -> list[DiskPart]:
-        directory = self._images.directory
-        blobs = await measure(sorted((directory / "blobs" / "sha256").glob("*")))
-        partial = await measure(sorted((directory / "partial").glob("*")))
-        unused = await asyncio.to_thread(self._images.unused_blobs, _images_of(records))
+    async def _image_parts(self, unused: Unused) -> list[DiskPart]:
+        blobs = await measure(sorted((self._directory / "blobs" / "sha256").glob("*")))
+        partial = await measure(sorted((self._directory / "partial").glob("*")))
+        free = sum(unused.blobs.values())
+        old = await asyncio.to_thread(build_cache_bytes, self._images.store, KEEP_BUILDS_SECONDS)
+        builds = _part("builds", await measure([self._directory / "build-cache"]))
         return [
-            msgspec.structs.replace(_part("blobs", blobs), reclaimable_bytes=sum(unused.values())),
+            msgspec.structs.replace(_part("blobs", blobs), reclaimable_bytes=free),
             _part("downloads", partial, partial),
+            msgspec.structs.replace(builds, reclaimable_bytes=old),
         ]
 
     # -- prune -----------------------------------------------------------------------------------
@@ -156,8 +159,7 @@ class System:
         items = [
             *(await self._prune_sandboxes(owner, dry_run) if sandboxes else []),
             *(await self._prune_volumes(owner, sandboxes, dry_run) if volumes else []),
-            *await self._prune_layers(dry_run),
-            *await self._prune_blobs(dry_run),
+            *await self._prune_images(dry_run),
         ]
         freed = sum(item.bytes for item in items if item.problem is None)
         if items and not dry_run:
@@ -197,48 +199,42 @@ class System:
             items.append(item if dry_run else await _tried(item, self._volumes.remove(info.id)))
         return items
 
-    async def _prune_layers(self, dry_run: bool) -> list[PrunedItem]:
-        unused = await self._unused_layers()
-        sizes = await measure([Path(path) for path in unused])
+    async def _prune_images(self, dry_run: bool) -> list[PrunedItem]:
+        """Nothing of images while one is fetched or built: then its blobs have no name yet."""
+        unused = await self._images.unused()
+        layers = await self._unused_layers(unused)
+        sizes = await measure([Path(path) for path in layers])
         items = [
-            PrunedItem(kind="layers", id=Path(path).name, bytes=size.bytes)
-            for path, size in zip(unused, sizes, strict=True)
+            *(
+                PrunedItem(kind="layers", id=Path(path).name, bytes=size.bytes)
+                for path, size in zip(layers, sizes, strict=True)
+            ),
+            *(PrunedItem(kind="blobs", id=id, bytes=size) for id, size in unused.blobs.items()),
+            *(PrunedItem(kind="downloads", id=id, bytes=n) for id, n in unused.downloads.items()),
         ]
-        if not dry_run and items:
-            await asyncio.to_thread(
-                cache.prune,
-                self._images.directory,
-                await self._layers_in_use(),
-                keep_unused_s=KEEP_LAYERS_SECONDS,
-                remove=self._worker.remove,
-            )
+        old = await asyncio.to_thread(build_cache_bytes, self._images.store, KEEP_BUILDS_SECONDS)
+        if old:
+            items.append(PrunedItem(kind="builds", id="build-cache", bytes=old))
+        if dry_run or not items:
+            return items
+        try:
+            await asyncio.to_thread(self._prune_builds)
+            await self._images.prune()
+            await asyncio.to_thread(self._prune_made)
+        except AgentKernelError as exc:
+            return [msgspec.structs.replace(item, problem=exc.message) for item in items]
         return items
 
-    async def _prune_blobs(self, dry_run: bool) -> list[PrunedItem]:
-        """Nothing while an image is fetched or built: then none of its blobs has a name yet."""
-        in_use = _images_of(await self._store.all_sandboxes())
+    def _prune_builds(self) -> None:
+        with self._images.store.removing():
+            prune_build_cache(self._images.store, unused_seconds=KEEP_BUILDS_SECONDS)
 
-        def work() -> list[PrunedItem]:
-            with self._images.removing():
-                unused = self._images.unused_blobs(in_use)
-                partial = list((self._images.directory / "partial").glob("*"))
-                items = [
-                    PrunedItem(kind="blobs", id=digest, bytes=size)
-                    for digest, size in unused.items()
-                ]
-                items += [
-                    PrunedItem(kind="downloads", id=path.name, bytes=path.stat().st_blocks * 512)
-                    for path in partial
-                ]
-                if not dry_run:
-                    self._images.remove_blobs(unused)
-                    self._images.remove_partial()
-                return items
-
-        try:
-            return await asyncio.to_thread(work)
-        except AgentKernelError as exc:
-            return [PrunedItem(kind="blobs", id="all", problem=exc.message)]
+    def _prune_made(self) -> None:
+        """Layers of this machine; those of images have gone, or are needed."""
+        kept = self._mounted()
+        for path in cache.unused(self._directory, kept, keep_unused_s=KEEP_LAYERS_SECONDS):
+            if not is_of_an_image(path):
+                cache.discard(self._directory, path)
 
 
 async def _tried(item: PrunedItem, work: Awaitable[None]) -> PrunedItem:
@@ -262,13 +258,3 @@ def _part(kind: Kind, found: Sequence[Measured], reclaimable: Sequence[Measured]
         reclaimable_bytes=sum(one.bytes for one in reclaimable),
         complete=all(one.complete for one in found),
     )
-
-
-def _images_of(records: Sequence[SandboxRecord]) -> set[str]:
-    """Digests of the manifests that sandboxes were made from."""
-    found = set()
-    for record in records:
-        _, _, digest = str(record.blueprint.get("image", "")).rpartition("@")
-        if digest.startswith("sha256:"):
-            found.add(digest)
-    return found

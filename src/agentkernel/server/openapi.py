@@ -45,6 +45,7 @@ _PATH_WORDS: Final = {
     "token": "Id or name of the token.",
     "port": "Number of the port inside.",
     "volume": "Id or name of the volume.",
+    "template": "Name of the template.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

@@ -53,7 +53,7 @@ async def test_who_comes_later_shares_and_hears_what_was_before() -> None:
     other = asyncio.create_task(fetchings.fetch("other", work, None))
     await settle()
     work.go_on.set()
-    assert await asyncio.gather(one, two, other) == ["sha256:done"] * 3
+    assert list(await asyncio.gather(one, two, other)) == ["sha256:done"] * 3
     assert work.begun == 2 and second == first == ["fetching", "ready"]
     await fetchings.fetch("k", work, None)
     assert work.begun == 3  # what is over is begun anew

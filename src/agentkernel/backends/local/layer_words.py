@@ -39,6 +39,8 @@ REASONS = {
     ),
     "bytes": ("the layer has more bytes than one may have", _TOO_MUCH),
     "entries": ("the layer has more entries than one may have", _TOO_MUCH),
+    "memory": ("the layer takes more memory than one may take", _TOO_MUCH),
+    "time": ("the layer takes more time than one may take", _TOO_MUCH),
     "truncated": ("the archive ends too early", _DAMAGED),
     "checksum": ("its header's checksum is wrong, or this is no tar archive", _DAMAGED),
     "number": ("a number of its header can't be read", _DAMAGED),

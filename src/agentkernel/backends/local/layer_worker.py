@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from subprocess import DEVNULL, Popen
 from typing import BinaryIO
@@ -22,7 +23,7 @@ from agentkernel.backends.local.diagnose import explain
 from agentkernel.backends.local.launcher import LaunchFailure
 from agentkernel.backends.local.layer_words import refusal
 from agentkernel.backends.local.plan import LaunchPlan, encode_lines
-from agentkernel.backends.local.shortages import host_error, is_shortage
+from agentkernel.backends.local.shortages import host_error, host_errors, is_shortage
 from agentkernel.errors import AgentKernelError, HostError, ImageInvalidError, LaunchError
 from agentkernel.guest.binary import agentd_path
 from agentkernel.images.oci.compression import uncompressed
@@ -32,7 +33,8 @@ from agentkernel.texts import printable
 # Changes when the same archive would become other files.
 VERSION = 1
 _PIPE_BYTES = 1 << 20
-_NO_MEMORY = 70
+# How it ends where an archive takes too much of the machine: of its memory, of its time.
+_TOO_MUCH = {70: "memory", -signal.SIGXCPU: "time"}
 
 
 class LocalLayerWorker:
@@ -63,7 +65,7 @@ class LocalLayerWorker:
         """`sync=False`: the files may still be on their way to the disk."""
         hashed = hashlib.sha256()
         plan = self._plan(target, limits, sync=sync)
-        with open(blob, "rb") as file, _Box("unpack", plan, "w") as box:
+        with _opened(blob) as file, _Box("unpack", plan, "w") as box:
             left = limits.bytes
             for piece in uncompressed(file, progress):
                 left -= len(piece)
@@ -90,7 +92,7 @@ class LocalLayerWorker:
     def pack(self, source: str, output: BinaryIO, *, exclude: Sequence[str] = ()) -> Packed:
         hashed, size = hashlib.sha256(), 0
         plan = self._plan(source, LAYER_LIMITS, exclude=exclude)
-        with _Box("pack", plan, "r") as box:
+        with host_errors("packing a layer"), _Box("pack", plan, "r") as box:
             for piece in box.pieces():
                 hashed.update(piece)
                 output.write(piece)
@@ -128,6 +130,19 @@ class LocalLayerWorker:
                 "sync": sync,
             }
         )
+
+
+@contextlib.contextmanager
+def _opened(blob: str) -> Iterator[BinaryIO]:
+    with host_errors("unpacking a layer"):
+        try:
+            file = open(blob, "rb")  # noqa: SIM115 (closed below)
+        except FileNotFoundError:
+            raise ImageInvalidError(
+                "the archive of a layer is missing", hint="pull the image again", reason="missing"
+            ) from None
+        with file:
+            yield file
 
 
 class _Box:
@@ -208,10 +223,8 @@ class _Box:
                 found = {
                     key: int(n) for key, _, n in (word.partition("=") for word in rest.split())
                 }
-        if status == _NO_MEMORY:
-            raise ImageInvalidError(
-                "the layer needs more memory than one may have", reason="memory"
-            )
+        if status in _TOO_MUCH:
+            raise refusal(_TOO_MUCH[status], "", limits)
         if status:
             raise HostError(f"agentd {self._verb} ended with status {status}", hint="try again")
         return found

@@ -6,6 +6,7 @@ counts. A damaged stream, one that ends too early and one with something after i
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from agentkernel.errors import ImageInvalidError
 READ_BYTES = 256 << 10
 # The most that a piece may be.
 PIECE_BYTES = 1 << 20
+
+_FIRST_SHARE = 4 << 10
+_ZEROS = re.compile(rb"\0*")
 
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -73,24 +77,41 @@ def _members(
     failure: type[Exception],
     kind: str,
 ) -> Iterator[bytes]:
-    """Members one after the other are one stream, as for gzip and zstd themselves."""
+    """Members one after the other are one stream, as for gzip and zstd themselves. What a member
+    leaves over is copied: so each is given little at first, as somebody may send a million."""
+    at = 0
     try:
-        while data:
-            member = make()
+        while at < len(data):
+            member, share = make(), _FIRST_SHARE
             while not member.eof:
-                if member.needs_input and not data and not (data := read()):
-                    raise ImageInvalidError(f"the {kind} stream ends too early")
-                piece = member.decompress(data, PIECE_BYTES)
-                data = b""
-                if piece:
+                given = b""
+                if member.needs_input:
+                    if at == len(data):
+                        data, at = read(), 0
+                    if not data:
+                        raise ImageInvalidError(
+                            f"the {kind} stream ends too early", reason="stream"
+                        )
+                    given = data[at : at + share]
+                    at += len(given)
+                    share = min(2 * share, READ_BYTES)
+                if piece := member.decompress(given, PIECE_BYTES):
                     yield piece
-            data = member.unused_data or read()
-            if kind == "gzip":
-                # tar and tapes pad with zeros.
-                while data and not (data := data.lstrip(b"\0")):
-                    data = read()
+            at -= len(member.unused_data)
+            while True:
+                if kind == "gzip":  # tar and tapes pad with zeros
+                    at = _after_zeros(data, at)
+                if at < len(data) or not data:
+                    break
+                data, at = read(), 0
     except failure as error:
-        raise ImageInvalidError(f"the {kind} stream is damaged: {error}") from None
+        words = f"the {kind} stream is damaged: {error}"
+        raise ImageInvalidError(words, reason="stream") from None
+
+
+def _after_zeros(data: bytes, at: int) -> int:
+    match = _ZEROS.match(data, at)
+    return match.end() if match else at
 
 
 class GzipMember:

@@ -8,28 +8,22 @@ most LIMITS of files and bytes are written, and a disk is never filled by it.
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from agentkernel.errors import (
-    GuestFileTooLargeError,
-    ImageInvalidError,
-    InvalidInputError,
-    ResourceExhaustedError,
-)
+from agentkernel.errors import GuestFileTooLargeError, ImageInvalidError, InvalidInputError
 from agentkernel.images.oci.archives.decompressing import Decompressor
 from agentkernel.images.oci.model import MAX_DOCUMENT
+from agentkernel.space import require_space
 from agentkernel.texts import printable
 from agentkernel.trees.entries import FileType, TreeEntry
 from agentkernel.trees.tar_reader import TarReader
 
 MAX_FILES: Final = 1 << 14
 MAX_BYTES: Final = 1 << 38
-# What of the disk is left to others, and how often that is looked at.
-_LEFT_BYTES: Final = 512 << 20
+# How often it is looked at how much of the disk is left.
 _LOOK_BYTES: Final = 64 << 20
 _HEAD_BYTES: Final = 8
 # A link may lead to a link; those of `docker save` lead to files.
@@ -130,7 +124,7 @@ class Staging:
         self._unlooked += len(data)
         if self._unlooked >= _LOOK_BYTES:
             self._unlooked = 0
-            look_at_space(self._directory)
+            require_space(self._directory)
         self._current.write(data)
         if not self._current.left:
             self._end()
@@ -163,16 +157,6 @@ class _Writing:
         self.file.close()
         digest = f"sha256:{self._hash.hexdigest()}"
         return StagedFile(self._path, self.entry.size, digest, self._head)
-
-
-def look_at_space(directory: Path) -> None:
-    """Raises ResourceExhaustedError before a disk is full, and all else on it fails."""
-    disk = os.statvfs(directory)
-    if disk.f_bavail * disk.f_frsize < _LEFT_BYTES:
-        raise ResourceExhaustedError(
-            f"less than {_LEFT_BYTES >> 20} MiB are left on the disk of the images",
-            hint="free some: agentkernel image prune",
-        )
 
 
 def _bad(error: InvalidInputError | GuestFileTooLargeError) -> ImageInvalidError:

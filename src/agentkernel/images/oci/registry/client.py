@@ -37,6 +37,7 @@ from agentkernel.images.oci.store import digest_of
 
 _ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST))
 _MOST_REDIRECTS = 5
+_TRIES_UNREACHED = 2
 _MOST_WORDS = 16 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -109,7 +110,9 @@ class RegistryClient:
                 return await call()
             except Lost as lost:
                 tries += 1
-                if tries >= pace.tries or (lost.wait or 0) > pace.longest_pause:
+                # Whoever was never there is not waited for: there may be a next to ask.
+                most = pace.tries if lost.reached else min(pace.tries, _TRIES_UNREACHED)
+                if tries >= most or (lost.wait or 0) > pace.longest_pause:
                     raise lost.error from None
                 await asyncio.sleep(pause(self._settings, tries, lost))
 
@@ -127,8 +130,9 @@ class RegistryClient:
         for last in (False, True):
             used = await identity.header(self._origin)
             own = {**common, "Authorization": used} if used else common
-            async with self._followed(Place(self._origin, path), own, common) as response:
-                if response.status_code == 401 and not last:
+            async with self._followed(Place(self._origin, path), own, common) as (place, response):
+                # What others ask for, to whom it led, is no business of its login.
+                if response.status_code == 401 and not last and place.origin == self._origin:
                     asked = response.headers.get_list("www-authenticate")
                 else:
                     await self._require(response, what, good, identity)
@@ -152,16 +156,19 @@ class RegistryClient:
     @contextlib.asynccontextmanager
     async def _followed(
         self, place: Place, own: Mapping[str, str], others: Mapping[str, str]
-    ) -> AsyncIterator[httpx2.Response]:
-        """Where redirects lead to. Only the registry itself gets `own`, which has the login."""
+    ) -> AsyncIterator[tuple[Place, httpx2.Response]]:
+        """Where redirects lead to. Only the registry itself gets `own`, which has the login, and
+        not from somebody who leads back to it."""
+        headers = own
         for _ in range(_MOST_REDIRECTS + 1):
-            headers = own if place.origin == self._origin else others
             async with self._connections.ask(place, headers) as response:
                 if response.status_code not in _REDIRECTS:
-                    yield response
+                    yield place, response
                     return
                 location = response.headers.get("location", "")
             place = await self._next(place, location)
+            if place.origin != self._origin:
+                headers = others
         raise misbehaved(self.endpoint.registry, f"redirects more than {_MOST_REDIRECTS} times")
 
     async def _next(self, place: Place, location: str) -> Place:

@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import functools
 import glob
+import logging
 import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from enum import IntEnum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 import httpx2
 
@@ -39,8 +40,12 @@ from agentkernel.network.policy.addresses import vet
 from agentkernel.network.policy.names import Address
 from agentkernel.texts import printable
 
+# Its lines at level DEBUG hold the addresses of redirects, which are signed: they are secrets.
+logging.getLogger("httpcore2").setLevel(logging.WARNING)
+
 _MOST_ADDRESSES = 8
 _TLS_SECONDS = 3.0
+_NAT64 = IPv6Network("64:ff9b::/96")
 # What the ssl module says when it only waits.
 _NO_ERRORS = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -55,6 +60,7 @@ class Nearness(IntEnum):
 
 
 def nearness(address: Address) -> Nearness:
+    address = _meant(address)
     if vet(address, rule_private=False, port_named=False) is None:
         return Nearness.PUBLIC
     if vet(address, rule_private=True, port_named=False) is None:
@@ -102,7 +108,7 @@ class Connections:
             addresses = await self._resolve(origin)
         for address in addresses:
             words = vet(
-                address,
+                _meant(address),
                 rule_private=allowed >= Nearness.PRIVATE,
                 port_named=allowed >= Nearness.LOCAL,
             )
@@ -135,7 +141,8 @@ class Connections:
         try:
             yield response
         except (httpx2.TransportError, ssl.SSLError) as error:
-            raise Lost(broken(self._registry, _words(error))) from None
+            at = place.origin.authority
+            raise Lost(broken(self._registry, _words(error), at)) from None
         finally:
             await response.aclose()
 
@@ -144,43 +151,45 @@ class Connections:
     ) -> httpx2.Response:
         origin = place.origin
         transport = await self._transport(origin)
+        at = origin.authority
         pace = self._settings.pace
         timeout = httpx2.Timeout(pace.stall, connect=pace.connect).as_dict()
         hosts: list[Address | str] = [origin.host]
         if self._proxy(origin) is None:
             hosts = list(await self._resolve(origin))
         for host in hosts:
-            request = httpx2.Request(
-                method,
-                httpx2.URL(
-                    scheme=origin.scheme,
-                    host=str(host),
-                    port=origin.port,
-                    raw_path=place.target.encode(),
-                ),
-                headers={**headers, "Host": origin.authority},
-                content=content,
-                extensions={"timeout": timeout, "sni_hostname": origin.host},
-            )
             try:
+                request = httpx2.Request(
+                    method,
+                    httpx2.URL(
+                        scheme=origin.scheme,
+                        host=str(host),
+                        port=origin.port,
+                        raw_path=place.target.encode(),
+                    ),
+                    headers={**headers, "Host": at},
+                    content=content,
+                    extensions={"timeout": timeout, "sni_hostname": origin.host},
+                )
                 async with asyncio.timeout(pace.connect + pace.stall):
                     response = await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 if (refused := _tls_error(error)) is not None:
-                    raise untrusted(self._registry, refused) from None
+                    raise untrusted(self._registry, refused, at) from None
                 if host is hosts[-1]:
-                    raise Lost(unreachable(self._registry, _words(error))) from None
+                    gone = unreachable(self._registry, _words(error), at)
+                    raise Lost(gone, reached=False) from None
             except httpx2.ProxyError as error:
-                raise unreachable(self._registry, f"the proxy says {_words(error)}") from None
+                raise unreachable(self._registry, f"the proxy says {_words(error)}", at) from None
             except (httpx2.TransportError, TimeoutError) as error:
-                raise Lost(broken(self._registry, _words(error))) from None
-            except (httpx2.InvalidURL, httpx2.LocalProtocolError, UnicodeError):
+                raise Lost(broken(self._registry, _words(error), at)) from None
+            except (httpx2.InvalidURL, UnicodeError):
                 raise misbehaved(self._registry, "leads to an address that is none") from None
             else:
                 if not isinstance(host, str):
-                    self._addresses[origin.host] = [host]  # it is the one that answers
+                    self._addresses[origin.host].sort(key=lambda each: each != host)
                 return response
-        raise Lost(unreachable(self._registry, "it has no address"))
+        raise AssertionError("every host has an address")
 
     async def _resolve(self, origin: Origin) -> list[Address]:
         if found := self._addresses.get(origin.host):
@@ -191,14 +200,15 @@ class Connections:
                     origin.host, origin.port, type=socket.SOCK_STREAM
                 )
         except (OSError, UnicodeError, TimeoutError) as error:
-            raise Lost(unreachable(self._registry, _words(error))) from None
+            at = origin.authority
+            raise Lost(unreachable(self._registry, _words(error), at), reached=False) from None
         found = [ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
         found = list(dict.fromkeys(found))[:_MOST_ADDRESSES]
         if is_loopback(origin.host):
             # Plain HTTP is for the loopback, whatever this machine's name service says of it.
             found = [address for address in found if address.is_loopback]
         if not found:
-            raise Lost(unreachable(self._registry, "it has no address"))
+            raise Lost(unreachable(self._registry, "it has no address", origin.authority))
         self._addresses[origin.host] = found
         return found
 
@@ -234,6 +244,13 @@ class Connections:
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
             ),
         )
+
+
+def _meant(address: Address) -> Address:
+    """In a network without IPv4 a name server gives every IPv4 address in this form (NAT64)."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
 
 
 async def read_bounded(response: httpx2.Response, most: int, seconds: float) -> bytes | None:
@@ -285,11 +302,15 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _words(error: BaseException) -> str:
-    """The innermost words, which are the operating system's."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, TimeoutError):
-        return "it did not answer in time"
-    if isinstance(error, OSError) and error.strerror:
-        return printable(error.strerror)
-    return printable(str(error) or type(error).__name__)
+    """What the operating system said, if it was asked."""
+    shown = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError | httpx2.TimeoutException):
+            return "it did not answer in time"
+        if isinstance(cause, socket.gaierror):
+            return printable(str(cause.strerror))
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, _NO_ERRORS):
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return printable(shown)

@@ -21,20 +21,22 @@ from agentkernel.errors import (
 from agentkernel.texts import printable
 
 _LONGEST_WORDS = 200
-# What OpenSSL says of a server that answers in something else, or not at all.
-_NOT_TLS = frozenset(
-    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}
-)
+# What OpenSSL says of a server that answers in something else.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _LOGIN = "log in with docker login or podman login"
 
 
 class Lost(Exception):
-    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does."""
+    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does.
+    `reached`: there was somebody."""
 
-    def __init__(self, error: AgentKernelError, *, wait: float | None = None) -> None:
+    def __init__(
+        self, error: AgentKernelError, *, wait: float | None = None, reached: bool = True
+    ) -> None:
         super().__init__(error.message)
         self.error = error
         self.wait = wait
+        self.reached = reached
 
 
 class NoTls(RegistryError):
@@ -50,18 +52,19 @@ class _Problems(msgspec.Struct):
     errors: list[_Problem] = []
 
 
-def unreachable(registry: str, why: str) -> RegistryError:
+def unreachable(registry: str, why: str, at: str = "") -> RegistryError:
+    """`at`, here and below: the host it was about, where that is another."""
     return RegistryError(
-        f"{registry} can't be reached: {why}",
+        f"{_called(registry, at)} can't be reached: {why}",
         hint="check the name, the network and the proxy (HTTPS_PROXY, network.upstream_proxy); a"
         " mirror can stand in for it (images.mirrors in config.toml)",
         registry=registry,
     )
 
 
-def broken(registry: str, why: str) -> RegistryError:
+def broken(registry: str, why: str, at: str = "") -> RegistryError:
     return RegistryError(
-        f"{registry} broke off: {why}",
+        f"{_called(registry, at)} broke off: {why}",
         hint="pull again: what has come is kept and gone on with",
         registry=registry,
     )
@@ -78,22 +81,24 @@ def misbehaved(registry: str, why: str) -> RegistryError:
 def forbidden_way(registry: str, why: str) -> RegistryError:
     return RegistryError(
         f"{registry} leads to where nobody goes for it: {why}",
-        hint="if that is right, name the host in images.insecure or images.mirrors of config.toml",
+        hint="if that is right, name the host in images.insecure of config.toml",
         registry=registry,
     )
 
 
-def untrusted(registry: str, error: ssl.SSLError) -> RegistryError:
+def untrusted(registry: str, error: ssl.SSLError, at: str) -> RegistryError:
+    called = _called(registry, at)
     if isinstance(error, ssl.SSLCertVerificationError):
         return RegistryError(
-            f"{registry} was not trusted: {printable(error.verify_message)}",
-            hint=f"put its authority into /etc/docker/certs.d/{registry}/ca.crt, or name the file"
+            f"{called} was not trusted: {printable(error.verify_message)}",
+            hint=f"put its authority into /etc/docker/certs.d/{at}/ca.crt, or name the file"
             " in network.upstream_ca of config.toml",
             registry=registry,
         )
-    kind = NoTls if error.reason in _NOT_TLS else RegistryError
+    hung_up = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    kind = NoTls if hung_up or error.reason in _NOT_TLS else RegistryError
     return kind(
-        f"{registry} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
+        f"{called} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
         hint="a registry without TLS is named in images.insecure of config.toml",
         registry=registry,
     )
@@ -157,6 +162,10 @@ def of_status(
         status=status,
     )
     return Lost(error, wait=retry_after) if status >= 500 or status == 408 else error
+
+
+def _called(registry: str, at: str) -> str:
+    return registry if at in ("", registry) else f"{registry} (at {at})"
 
 
 def _words(body: bytes, secrets: Collection[str]) -> str:

@@ -95,7 +95,12 @@ def endpoints(reference: Reference, settings: RegistrySettings) -> list[Endpoint
 
 def _mirror(address: str, reference: Reference, settings: RegistrySettings) -> Endpoint:
     """What its address has behind the host stands before the name of the image."""
-    place = parse_place(address)
+    try:
+        place = parse_place(address)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the mirror {address} of images.mirrors is none: {error}", hint="write https://HOST"
+        ) from None
     origin = place.origin
     allowed = is_loopback(origin.host) or _is_insecure(origin.authority, settings)
     if origin.scheme != "https" and not allowed:

@@ -191,7 +191,8 @@ class _Pull:
 
     def _require_platform(self, config: ImageConfig) -> None:
         wanted = self._platform
-        if (config.os, config.architecture) != (wanted.os, wanted.architecture):
+        # Some tools leave both empty.
+        if config.os not in ("", wanted.os) or config.architecture not in ("", wanted.architecture):
             words = Platform(config.architecture, config.os, config.variant).words
             raise ImageInvalidError(
                 f"the image is for {words}, not for {wanted.words}",

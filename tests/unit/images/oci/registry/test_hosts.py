@@ -81,6 +81,9 @@ def test_a_mirror_in_plain_http_is_on_the_loopback_or_named() -> None:
     assert '"m.lan:5000" to images.insecure' in str(caught.value.hint)
     named = RegistrySettings(mirrors=mirrors, insecure=frozenset({"m.lan:5000"}))
     assert str(places("debian", named)[0].origin) == "http://m.lan:5000"
+    wrong = RegistrySettings(mirrors={"docker.io": ("https://a..b",)})
+    with pytest.raises(InvalidInputError, match=r"the mirror https://a\.\.b"):
+        places("debian", wrong)
     near = RegistrySettings(mirrors={"docker.io": ("http://[::1]:5000",)})
     assert str(places("debian", near)[0].origin) == "http://[::1]:5000"
 
