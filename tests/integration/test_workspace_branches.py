@@ -189,6 +189,28 @@ async def test_commits_of_a_project_with_work_under_way(kernel: Kernel, project:
     assert state_of(project) == before
 
 
+async def test_what_others_changed_is_not_lost_with_its_directory(
+    kernel: Kernel, project: Path
+) -> None:
+    """A file in the place of a directory in which somebody else has changed something."""
+    await make(kernel, project, "feat")
+    await shell(kernel, "rm -r src; echo x > src; rm README; mkdir README; echo y > README/y")
+    git(project, "worktree", "add", "-q", "../other", "feat")
+    other = project.parent / "other"
+    for name in ("src/a.py", "README"):
+        (other / name).write_text("of somebody else\n")
+    git(other, "commit", "-qam", "of somebody else")
+    git(project, "worktree", "remove", "--force", "../other")
+    assert outcomes(await commit(kernel)) == dict.fromkeys(
+        ("src", "src/a.py", "README", "README/y"), "conflict"
+    )
+    assert git(project, "show", "feat:src/a.py") == "of somebody else"
+    # The control: without that both are there.
+    git(project, "update-ref", "refs/heads/feat", git(project, "rev-parse", "feat^"))
+    assert (await commit(kernel)).complete
+    assert git(project, "show", "feat:src") == "x" and git(project, "show", "feat:README/y") == "y"
+
+
 async def test_only_a_directory_of_the_repository(kernel: Kernel, project: Path) -> None:
     await make(kernel, project / "src", None)
     await shell(kernel, "echo b > b.py; echo a >> a.py; echo x > b.o")
