@@ -202,7 +202,7 @@ def test_calls_of_the_description(
         if name in QUERIES:
             case.query = {**(case.query or {}), **QUERIES[name]}
         if isinstance(case.body, dict):
-            case.body |= LIMITS.get(name, {})
+            case.body.update(LIMITS.get(name, {}))
         answer = case.call(base_url="http://localhost", session=session)
         if answer.status_code == 201 and name == "createSandbox":
             made = answer.json()["id"]

@@ -4,10 +4,10 @@
  */
 
 import * as fs from "node:fs";
+import { withBuildFile } from "./build-file.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, PIECE_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
-import { withBuildFile } from "./build-file.ts";
 import { type ServerEvent, serverEvents } from "./sse.ts";
 import type { Schemas } from "./wire.ts";
 
