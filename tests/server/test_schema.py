@@ -56,7 +56,7 @@ LEFT_OUT = {
 }
 # So that a command which happens to be one ends soon, a stream with what is there, and no name
 # that happens to be an image's is asked for anywhere.
-LIMITS = {
+LIMITS: dict[str, dict[str, Any]] = {
     "execInSandbox": {"timeout_seconds": 1},
     "run": {"timeout_seconds": 1, "pull": "never"},
     "runBatch": {"spec": {"pull": "never"}},
