@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ..unit.images.archives.making import Image, digest, oci_archive
-from .daemon_process import Daemon
+from .daemon_process import Daemon, eventually
 from .network_process import Caller, NetworkDaemon
 
 IMAGE = Image(b"http")
@@ -83,6 +83,22 @@ def test_a_wrong_archive_is_an_answer(daemon: Daemon, accept: str) -> None:
     assert (status, json.loads(answer)["code"]) == (422, "image_invalid")
     status, answer = send(daemon, oci_archive(IMAGE, SMALL), accept=accept, query="?name=../up")
     assert (status, json.loads(answer)["code"]) == (400, "invalid_input")
+
+
+def test_a_client_that_leaves_leaves_nothing(daemon: Daemon) -> None:
+    connection = daemon.connection()
+    connection.putrequest("PUT", "/v1/images/archive")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+    piece = oci_archive(IMAGE, SMALL)[:4000]
+    connection.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+    partial = daemon.state_dir / "images" / "partial"
+    eventually(lambda: any(partial.glob(".stage-*")))
+    connection.close()
+    eventually(lambda: not any(partial.glob(".stage-*")))
+    assert daemon.request("GET", "/v1/images")[1]["images"] == []
+    # And nobody is in the way of those who remove.
+    assert daemon.request("POST", "/v1/images/prune", {})[0] == 200
 
 
 def test_what_is_not_here(daemon: Daemon) -> None:
