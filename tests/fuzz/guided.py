@@ -18,6 +18,7 @@ with atheris.instrument_imports(include=["agentkernel"]):
         hostile_daemon,
         hostile_guests,
         hostile_images,
+        hostile_projects,
         models,
         target,
     )
@@ -26,7 +27,7 @@ TARGETS = {
     one.name: one
     for module in (
         *(hostile_agent, hostile_daemon, callers, hostile_images, hostile_archives),
-        *(hostile_guests, models),
+        *(hostile_guests, hostile_projects, models),
     )
     for one in module.TARGETS
 }

@@ -23,6 +23,7 @@ from . import (
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_projects,
     hostile_registries,
     hostile_secrets,
     models,
@@ -39,6 +40,7 @@ TARGETS = [
     *hostile_archives.TARGETS,
     *hostile_registries.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_projects.TARGETS,
     *hostile_secrets.TARGETS,
     *previews.TARGETS,
 ]

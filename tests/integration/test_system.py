@@ -72,7 +72,7 @@ async def test_what_takes_what_and_what_can_go(kernel: Kernel) -> None:
     assert volumes.count == 3 and 2_000_000 <= volumes.bytes < 4 * MIB
     assert volumes.reclaimable_bytes < MIB
     for kind in ("layers", "records", "audit"):
-        assert (await part(kernel, kind)).bytes > 0  # type: ignore[arg-type]
+        assert (await part(kernel, kind)).bytes > 0
     for id in (one, other):
         await kernel.stop(id, grace_seconds=0)
     assert (await part(kernel, "sandboxes")).reclaimable_bytes >= 3_000_000
@@ -97,6 +97,10 @@ async def test_what_takes_what_and_what_can_go(kernel: Kernel) -> None:
     assert "system.pruned" in kinds
 
 
+def _a_file(layer: str) -> None:
+    Path(layer, "f").write_bytes(bytes(MIB))
+
+
 async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> None:
     id = await kept(kernel, "box")
     images = kernel.state_dir / "images"
@@ -105,12 +109,18 @@ async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> 
     # A layer of some older version of the machine, one that was looked up lately, and content that
     # nobody has a name for.
     for name in ("host-old", "host-new"):
-        cache.layer(images, name, lambda target: Path(target, "f").write_bytes(bytes(MIB)))
+        cache.layer(images, name, _a_file)
     long_ago = time.time() - 3600
     os.utime(images / "layers" / "host-old.used", (long_ago, long_ago))
     digest = store.put_document(b"{}" * 5000)
     (images / "partial").mkdir(exist_ok=True)
     (images / "partial" / ("0" * 64)).write_bytes(bytes(MIB))
+    builds = images / "build-cache"
+    builds.mkdir()
+    for name, age in (("old.json", 2 * 24 * 3600), ("new.json", 3600)):
+        (builds / name).write_bytes(bytes(10_000))
+        os.utime(builds / name, (time.time() - age, time.time() - age))
+    assert 10_000 <= (await part(kernel, "builds")).reclaimable_bytes < 20_000
     layers = await part(kernel, "layers")
     assert MIB <= layers.reclaimable_bytes < 2 * MIB
     assert (await part(kernel, "blobs")).reclaimable_bytes >= 10_000
@@ -118,14 +128,16 @@ async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> 
     planned = await kernel.system.prune(dry_run=True)
     assert {(item.kind, item.id) for item in planned.items} == {
         ("layers", "host-old"), ("blobs", digest), ("downloads", "0" * 64),
+        ("builds", "build-cache"),
     }  # fmt: skip
     assert (images / "layers" / "host-old").is_dir() and store.has_blob(digest)
     pruned = await kernel.system.prune()
-    assert [item.problem for item in pruned.items] == [None] * 3
+    assert [item.problem for item in pruned.items] == [None] * 4
     assert pruned.bytes == planned.bytes
     left = {path.name for path in (images / "layers").iterdir()}
     assert left == used | {"host-new", "host-new.used"}
     assert not store.has_blob(digest) and not list((images / "partial").iterdir())
+    assert os.listdir(builds) == ["new.json"]
     assert (await kernel.run(id, ["echo", "alive"])).stdout == b"alive\n"
     assert (await kernel.system.prune()).items == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -106,10 +105,10 @@ def test_other_filesystems_are_not_entered(tmp_path: Path) -> None:
     assert os.listdir(f"{made}/shm") == []
 
 
-def test_a_real_usr_takes_about_a_second(tmp_path: Path) -> None:
-    start = time.perf_counter()
+def test_a_real_usr_has_all_its_directories(tmp_path: Path) -> None:
     made = skeleton("/usr", tmp_path / "cache")
-    took = time.perf_counter() - start
-    count = sum(1 for _ in os.walk(made))
-    assert count > 10
-    assert took / count < 1 / 2000, f"{count} directories in {took:.2f} s"
+    assert directories_of(made) == directories_of("/usr")
+
+
+def directories_of(top: str) -> set[str]:
+    return {os.path.relpath(path, top) for path, _, _ in os.walk(top)}
