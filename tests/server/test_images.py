@@ -164,5 +164,13 @@ def test_who_may(network_daemon: NetworkDaemon) -> None:
     # A name is not a directory of the machine: whoever may make sandboxes may name one.
     status, problem = manager.request("POST", "/v1/sandboxes", {"image": "x:1", "pull": "never"})
     assert (status, problem["code"]) == (404, "not_found")
+    # What is not public is this machine's: no token has the daemon knock there.
+    for registry in ("127.0.0.1:1", "localhost:1", "169.254.169.254", "10.1.2.3"):
+        for path, body in (
+            ("/v1/images/pull", {"reference": f"{registry}/x:1"}),
+            ("/v1/sandboxes", {"image": f"{registry}/x:1"}),
+        ):
+            status, problem = manager.request("POST", path, body)
+            assert (status, problem["code"]) == (403, "policy_denied"), (registry, path)
     status, problem = manager.request("POST", "/v1/sandboxes", {"image": "/usr"})
     assert (status, problem["code"]) == (403, "policy_denied")
