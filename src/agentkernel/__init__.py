@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agentkernel.client._sync.sandbox import Sandbox
     from agentkernel.client._sync.transport import Transport
     from agentkernel.client.results import CommandResult
+    from agentkernel.client.template import Template
     from agentkernel.errors import AgentKernelError
     from agentkernel.guest.processes import ExitStatus, ProcessOptions
     from agentkernel.kernel.commands import ExecResult
@@ -44,6 +45,7 @@ _HOMES = {
     "Runs": "agentkernel.kernel.runs",
     "Sandbox": "agentkernel.client._sync.sandbox",
     "SandboxSpec": "agentkernel.kernel.spec",
+    "Template": "agentkernel.client.template",
     "Transport": "agentkernel.client._sync.transport",
     "arun": "agentkernel.client._async.runs:run",
     "run": "agentkernel.client._sync.runs",
@@ -64,6 +66,7 @@ __all__ = [
     "Runs",
     "Sandbox",
     "SandboxSpec",
+    "Template",
     "Transport",
     "arun",
     "run",

@@ -38,7 +38,7 @@ EXPECTED = {
 
 def words(found: Detection | None) -> tuple[str | None, ...]:
     assert found is not None
-    return found.runtime, found.wish and found.wish.text, found.source, found.image
+    return found.runtime, found.wish.text if found.wish else None, found.source, found.image
 
 
 def test_every_language_has_a_project() -> None:

@@ -50,10 +50,6 @@ async def kept(kernel: Kernel, name: str, *volumes: str, owner: str = "local") -
     return (await kernel.create(spec, name=name, owner=owner)).id
 
 
-def fill(target: str) -> None:
-    Path(target, "f").write_bytes(bytes(MIB))
-
-
 def names(pruned: Pruned, kind: Kind) -> list[str | None]:
     return [item.name for item in pruned.items if item.kind == kind and item.problem is None]
 
@@ -101,6 +97,10 @@ async def test_what_takes_what_and_what_can_go(kernel: Kernel) -> None:
     assert "system.pruned" in kinds
 
 
+def _a_file(layer: str) -> None:
+    Path(layer, "f").write_bytes(bytes(MIB))
+
+
 async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> None:
     id = await kept(kernel, "box")
     images = kernel.state_dir / "images"
@@ -109,7 +109,7 @@ async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> 
     # A layer of some older version of the machine, one that was looked up lately, and content that
     # nobody has a name for.
     for name in ("host-old", "host-new"):
-        cache.layer(images, name, fill)
+        cache.layer(images, name, _a_file)
     long_ago = time.time() - 3600
     os.utime(images / "layers" / "host-old.used", (long_ago, long_ago))
     digest = store.put_document(b"{}" * 5000)

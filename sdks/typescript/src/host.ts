@@ -7,6 +7,7 @@ import { type Event, eventOf, jobInfo, listOf, objectOf } from "./results.ts";
 import { Secrets } from "./secrets.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
+import { Templates } from "./templates.ts";
 import { Tokens } from "./tokens.ts";
 import { Volumes } from "./volumes.ts";
 import type { Schemas } from "./wire.ts";
@@ -29,6 +30,8 @@ export class Host {
   readonly images: Images;
   /** What sandboxes may use without knowing it. */
   readonly secrets: Secrets;
+  /** Images that know how their sandboxes begin. */
+  readonly templates: Templates;
   /** Who may use the daemon over a network. */
   readonly tokens: Tokens;
   /** Directories that outlive sandboxes. */
@@ -38,6 +41,7 @@ export class Host {
     this.#client = options.client ?? sharedClient();
     this.images = new Images(this.#client);
     this.secrets = new Secrets(this.#client);
+    this.templates = new Templates(this.#client);
     this.tokens = new Tokens(this.#client);
     this.volumes = new Volumes(this.#client);
   }

@@ -45,6 +45,12 @@ export {
 } from "./sandbox.ts";
 export { Secrets } from "./secrets.ts";
 export type { SandboxSpec } from "./specs.ts";
+export {
+  type TemplateInfo,
+  type TemplateOptions,
+  type TemplateSpec,
+  Templates,
+} from "./templates.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";
 export { type VolumeInfo, type VolumeOptions, Volumes } from "./volumes.ts";
 export type { Schemas } from "./wire.ts";

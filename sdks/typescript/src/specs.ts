@@ -14,6 +14,8 @@ export interface SandboxSpec {
   pull?: "missing" | "always" | "never";
   /** In place of the image's own, before the command of `run`; `[]`: none. */
   entrypoint?: string[];
+  /** A template in place of an image. */
+  template?: string;
   /** `permissive`, `moderate` (unless given) or `restrictive`. */
   profile?: string;
   /** As whom its commands run unless they say otherwise; the image's own user unless given. */

@@ -39,6 +39,7 @@ test("the public door has these names, and no others", () => {
     "Ports",
     "Sandbox",
     "Secrets",
+    "Templates",
     "Tokens",
     "Volumes",
     "Workspace",

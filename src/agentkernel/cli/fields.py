@@ -24,6 +24,7 @@ def spec_fields(
     unlimited = options.disk == UNLIMITED
     fields = {
         "image": None if options.image is None else _image(options.image),
+        "template": getattr(options, "template", None),
         "profile": options.profile,
         "user": options.user,
         "toolchains": None if options.toolchains is None else options.toolchains == "host",

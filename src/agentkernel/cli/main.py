@@ -118,6 +118,7 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),
     "image": (_later("add_image", "image_verbs"), "images", "main"),
+    "template": (_later("add_template", "template_verbs"), "templates", "main"),
     "volume": (_later("add_volume"), "volumes", "main"),
     "network": (_later("add_network"), "networks", "main"),
     "info": (_add_info, "info", "main"),

@@ -101,6 +101,11 @@ agentkernel image pull --platform linux/arm64 debian:12""",
 agentkernel image load images.tar.gz
 agentkernel image load --name app:1 ./layout
 agentkernel image load""",
+    "image build": """\
+agentkernel image build -t app:1 .
+agentkernel image build -f docker/Dockerfile --build-arg VERSION=2 --target test -t app:test .
+agentkernel image build --network none --no-cache -t app:offline .
+agentkernel image build -t tiny -""",
     "image save": """\
 agentkernel image save -o images.tar debian:12 app:1
 agentkernel image save debian:12""",
@@ -151,6 +156,16 @@ agentkernel network allow work localhost:5432 10.0.0.7:8080""",
     "info": """\
 agentkernel info
 agentkernel info --profile restrictive --json""",
+    "template": """\
+agentkernel template build shop
+agentkernel run --template shop -- curl -s localhost:8000""",
+    "template build": """\
+agentkernel template build shop
+agentkernel template build -f ./agentkernel.toml --no-cache
+agentkernel template build tool --source https://example.org/tool.git@v1.2""",
+    "template list": "agentkernel template list --json",
+    "template show": "agentkernel template show shop",
+    "template remove": "agentkernel template remove --force shop tool",
     "detect": """\
 agentkernel detect
 agentkernel detect --json ./project -- make test
@@ -245,6 +260,7 @@ agentkernel completion bash
 _EXITS: dict[str, str] = {
     **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
+    "template remove": _MANY,
     **dict.fromkeys(("port publish", "port unpublish", "image remove"), _MANY),
     **dict.fromkeys(("volume create", "volume remove"), _MANY),
     "system prune": "0                   done\n2                   wrong arguments\n"

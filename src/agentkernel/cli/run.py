@@ -86,7 +86,7 @@ def _choice(
 ) -> Choice | None:
     """Puts the image in that the command and the project want, if nobody names one; None: there is
     nothing to choose."""
-    if options.image not in (None, "auto"):
+    if options.image not in (None, "auto") or options.template is not None:
         return None
     options.image = None
     if not transport.daemon.shares_host:

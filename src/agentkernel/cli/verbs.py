@@ -225,6 +225,9 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "what `detect` shows",
         )  # fmt: skip
         group.add_argument(
+            "--template", metavar="NAME", help="a template in place of an image; see `template`"
+        )
+        group.add_argument(
             "--pull", choices=("missing", "always", "never"),
             help="when to ask the registry for the image (default: missing)",
         )  # fmt: skip

@@ -8,7 +8,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentkernel.config.schema import (
@@ -20,10 +20,12 @@ from agentkernel.config.schema import (
     check_table_key,
     check_table_size,
 )
+from agentkernel.config.templates import check_template
 from agentkernel.documents import DocumentError, parse_toml
 from agentkernel.errors import HostError, InvalidInputError, NotFoundError
 
 MAX_BYTES = 64 << 10
+TEMPLATE = "template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class ConfigFile:
     values: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    # [template], as the HTTP API takes it, with its `name`; it has no say in any sandbox.
+    template: dict[str, Any] | None = None
 
     @property
     def directory(self) -> str:
@@ -69,6 +73,11 @@ def parse(data: bytes, path: str, kind: FileKind, *, owner: int) -> ConfigFile:
         raise InvalidInputError(f"{path} is not TOML: {exc}", file=path) from None
     lines = _lines(text)
     file = ConfigFile(kind, path, hashlib.sha256(data).hexdigest(), owner, lines=lines)
+    if kind == "project" and isinstance(document.get(TEMPLATE), dict):
+        try:
+            file = replace(file, template=check_template(document.pop(TEMPLATE)))
+        except ValueError as exc:
+            raise _wrong(file, TEMPLATE, str(exc)) from None
     for section, entries in document.items():
         _check_section(file, section, entries)
         for name, value in entries.items():

@@ -142,7 +142,8 @@ _FLAT: Final = frozenset(
         "number", "owned", "stdout_offset", "stderr_offset", "version", "after_crash", "method",
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
-        "directory", "new_name", "all", "mark_conflicts", "commit", "building",
+        "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
+        "no_cache",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -158,6 +159,8 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "stdin": lambda data: {"stdin_bytes": len(data)},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     "wanted": _build,
+    "template": lambda template: {"base": redact.text(template.base)},
+    "repository": lambda repository: {"source": redact.text(repository.source)},
     # Not for redact, to which token:ci is a token with its value.
     "acts_as": lambda owner: {"acts_as": owner if OWNER.fullmatch(owner) else redact.MARK},
 }

@@ -185,18 +185,20 @@ def kept_in(image: StoredImage) -> Kept | None:
         raise ImageInvalidError(f"the image's label {LABEL} can't be read: {exc}") from None
 
 
-def template_of(image: StoredImage) -> Template | None:
-    """None: it has no name or label of a template."""
+def templates_of(image: StoredImage) -> list[Template]:
+    """Those that an image is: as many as it has names of templates, if it has the label."""
     names = [name for name in image.names if name.startswith(PREFIX)]
     kept = kept_in(image) if names else None
     if kept is None:
-        return None
-    name = names[0].removeprefix(PREFIX).partition(":")[0]
-    return Template(
-        name=name,
-        image=parse_reference(names[0]).familiar,
-        digest=image.digest,
-        size_bytes=image.size,
-        created=image.config.created or "",
-        **msgspec.structs.asdict(kept),
-    )
+        return []
+    return [
+        Template(
+            name=name.removeprefix(PREFIX).partition(":")[0],
+            image=parse_reference(name).familiar,
+            digest=image.digest,
+            size_bytes=image.size,
+            created=image.config.created or "",
+            **msgspec.structs.asdict(kept),
+        )
+        for name in names
+    ]

@@ -34,6 +34,7 @@ from agentkernel.kernel.template_model import (
     Text,
 )
 from agentkernel.kernel.threads import in_thread
+from agentkernel.network.policy.model import THIS_MACHINE
 from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.trees.entries import FileType, TreeEntry, TreeSummary
 from agentkernel.trees.tar_writer import TarWriter
@@ -45,13 +46,14 @@ CLONE_SECONDS = 600.0
 _PLACE = "/src/project"
 _TARGET = "/workspace"
 _REFERENCE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\Z")
-_PORTS = {"https": 443, "http": 80, "git": 9418}
+_PORTS = {"https": 443, "http": 80}
+_HERE = ("localhost", "127.0.0.1", "::1")
 _MOST_NAMES = 4096
 _CHUNK = 1 << 20
 # Nothing of ours, and nothing that asks: a repository that wants a password can't be cloned.
 _GIT = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_ASKPASS": "true", "GIT_ALLOW_PROTOCOL": "https:http:git", "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_ASKPASS": "true", "GIT_ALLOW_PROTOCOL": "https:http", "GIT_LFS_SKIP_SMUDGE": "1",
 }  # fmt: skip
 _FETCH = (
     'set -e; git init -q "$1"; cd "$1"; git fetch -q --depth 1 --no-tags -- "$2" "$3"; '
@@ -94,7 +96,7 @@ class Source(NamedTuple):
         if parts is None or port is None or not parts.hostname or not parts.path.strip("/"):
             raise InvalidInputError(
                 f"{url[:200]!r} is no repository that can be cloned",
-                hint="write https://HOST/PATH, http:// or git://, and @REF for another than HEAD",
+                hint="write https://HOST/PATH or http://HOST/PATH, and @REF for another than HEAD",
             )
         if parts.username is not None or parts.password is not None:
             raise InvalidInputError(
@@ -103,9 +105,18 @@ class Source(NamedTuple):
             )
         return cls(url, reference, parts.hostname, port)
 
+    @property
+    def inside(self) -> str:
+        """The URL as it is written in a sandbox, to which `localhost` is the sandbox itself."""
+        if self.host not in _HERE:
+            return self.url
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=f"{THIS_MACHINE}:{self.port}").geturl()
+
     def network(self) -> NetworkRequest:
         """That host and nothing else."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = THIS_MACHINE if self.host in _HERE else self.host
+        host = f"[{host}]" if ":" in host else host
         return NetworkRequest(presets=[], allow=[f"{host}:{self.port}"])
 
 
@@ -153,11 +164,12 @@ async def fetch(
             await files.mkdir("/src", parents=True)
         done = await kernel.run(
             record.id,
-            ["sh", "-c", _FETCH, "sh", _PLACE, source.url, source.reference],
+            ["sh", "-c", _FETCH, "sh", _PLACE, source.inside, source.reference],
             ProcessOptions(env=_GIT, timeout_seconds=CLONE_SECONDS),
         )
         if done.status.outcome is not Outcome.EXITED or done.status.exit_code != 0:
-            lines = done.stderr.decode("utf-8", "replace").splitlines()[-20:]
+            lines = done.stderr.decode("utf-8", "replace").split("\n")
+            lines = [line for line in lines if line.strip()][-20:]
             missing = "git: not found" in " ".join(lines)
             raise ImageBuildError(
                 f"{source.url} can't be cloned: {lines[-1][:300] if lines else 'no reason given'}",

@@ -25,7 +25,7 @@ from agentkernel.kernel.template_model import (
     is_template,
     kept_in,
     reference_of,
-    template_of,
+    templates_of,
 )
 from agentkernel.kernel.threads import in_thread
 
@@ -45,9 +45,9 @@ class Templates:
     async def build(
         self,
         name: str,
-        spec: TemplateSpec,
+        template: TemplateSpec,
         context: Context,
-        request: BuildRequest,
+        wanted: BuildRequest,
         *,
         report: Report,
         source: str = "",
@@ -58,12 +58,12 @@ class Templates:
         keep what they were made from. Raises ImageBuildError, InvalidInputError, UnsupportedError.
         """
         reference = reference_of(name)
-        build = as_build(spec, source)
+        build = as_build(template, source)
         self.trail.found(None, name)
         await self._kernel.builds.build(
             build,
             context,
-            msgspec.structs.replace(request, tags=[reference]),
+            msgspec.structs.replace(wanted, tags=[reference]),
             report=report,
             owner=owner,
         )
@@ -73,7 +73,7 @@ class Templates:
     async def build_source(
         self,
         name: str,
-        wanted: SourceRequest,
+        repository: SourceRequest,
         *,
         no_cache: bool = False,
         report: Report,
@@ -84,11 +84,11 @@ class Templates:
         from agentkernel.kernel.template_sources import Source, fetch, spec_for
 
         reference_of(name)
-        source = Source.parse(wanted.source)
+        source = Source.parse(repository.source)
         self.trail.found(None, name)
         with self._kernel.builds.context() as context:
             commit, files = await fetch(self._kernel, source, context, report, owner)
-            spec, found = spec_for(wanted, files)
+            spec, found = spec_for(repository, files)
             if found is not None:
                 await report(BuildNote(text=f"{found.why}; on {spec.base}"))
             return await self.build(
@@ -106,11 +106,10 @@ class Templates:
         store = self._kernel.images.store
 
         def look() -> List[Template]:
-            found = []
+            found: List[Template] = []
             for image in store.images():
                 with contextlib.suppress(ImageInvalidError):
-                    if template := template_of(image):
-                        found.append(template)
+                    found += templates_of(image)
             return sorted(found, key=lambda template: template.name)
 
         return await in_thread(look)
@@ -121,7 +120,8 @@ class Templates:
 
         def look() -> Template | None:
             digest = store.find_digest(reference)
-            return None if digest is None else template_of(store.image(digest))
+            found = [] if digest is None else templates_of(store.image(digest))
+            return next((template for template in found if template.name == name), None)
 
         found = await in_thread(look)
         if found is None:

@@ -32,7 +32,7 @@ from agentkernel.server.telling import BEGUN, Telling
 
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 _Text = Annotated[str, Meta(max_length=4096)]
-_Texts = Annotated[list[Annotated[str, Meta(max_length=32 << 10)]], Meta(max_length=256)]
+_Texts = Annotated[list[str], Meta(max_length=256)]
 _Platform = Annotated[str, Meta(max_length=100)]
 
 
@@ -41,6 +41,16 @@ class PullImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     reference: _Name
     platform: _Platform | None = None
+
+
+class ReachQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reference: _Name
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """`in_reach`: it is here, or a registry that answers has it."""
+
+    in_reach: bool
 
 
 class LoadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,7 +84,7 @@ class ImportImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     entrypoint: _Texts = []
     cmd: _Texts = []
     working_dir: _Text = ""
-    labels: Annotated[dict[_Text, _Text], Meta(max_length=256)] = {}
+    labels: Annotated[dict[str, str], Meta(max_length=256)] = {}
 
     def config(self) -> ContainerConfig:
         return ContainerConfig(
@@ -223,6 +233,10 @@ async def _remove(request: Request, query: RemoveQuery) -> ImageRemoved:
     return await images.remove(query.image, force=query.force, owner=caller_of(request).owner)
 
 
+async def _reach(request: Request, query: ReachQuery) -> Reach:
+    return Reach(in_reach=await service_of(request).kernel.images.in_reach(query.reference))
+
+
 async def _prune(request: Request, body: PruneImages) -> ImagesPruned:
     return await service_of(request).kernel.images.prune(all=body.all)
 
@@ -278,6 +292,10 @@ ROUTES: list[BaseRoute] = [
     route(
         "POST", "/v1/images/tag", _tag, needs="manage", id="tagImage", tag="images",
         summary="Give an image one more name",
+    ),
+    route(
+        "GET", "/v1/images/reach", _reach, needs="manage", id="findImage", tag="images",
+        summary="Whether an image is here or can be fetched now; a registry is asked briefly",
     ),
     route(
         "POST", "/v1/images/prune", _prune, needs="manage", id="pruneImages", tag="images",

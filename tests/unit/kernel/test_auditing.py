@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
@@ -25,6 +26,7 @@ from agentkernel.kernel.ports import Ports
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.system import System
+from agentkernel.kernel.templates import Templates
 from agentkernel.kernel.tokens import Tokens
 from agentkernel.kernel.uses import Uses
 from agentkernel.kernel.volumes import Volumes
@@ -79,6 +81,10 @@ EXEMPT = {
     "Tokens.list": "looks at records",
     "Tokens.check": "who is refused is in the log: `request`, by the door",
     "Tokens.over": "waits",
+    "Templates.list": "looks at images",
+    "Templates.get": "looks at an image",
+    "Templates.applied": "part of sandbox.create",
+    "Templates.begin": "part of sandbox.create and sandbox.start; its job has a line of its own",
     "Volumes.load": "part of kernel.start; what it removes is noted",
     "Volumes.list": "looks at records",
     "Volumes.inspect": "looks at a record, and measures",
@@ -87,10 +93,12 @@ EXEMPT = {
     "Volumes.hold": "part of sandbox.create and sandbox.start",
     "Volumes.hold_again": "part of kernel.start",
     "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Builds.context": "a place for what is uploaded; build has the line",
     "Images.ready": "part of sandbox.create; what it fetches has no line of its own",
     "Images.release": "part of sandbox.create",
     "Images.close": "part of kernel.stop",
     "Images.list": "looks at images",
+    "Images.in_reach": "asks whether an image is there; what is fetched has a line",
     "Images.deciding": "looks at what is used",
     "Images.inspect": "looks at an image",
     "System.require_space": "part of sandbox.create",
@@ -146,12 +154,19 @@ ROUTES = {
     "GET /v1/images": LOOKS,
     "GET /v1/images/details": LOOKS,
     "POST /v1/images/pull": "image.pull",
+    "PUT /v1/images/build": "image.build",
     "PUT /v1/images/archive": "image.load",
     "GET /v1/images/archive": "image.save",
     "POST /v1/images/import": "image.import",
     "POST /v1/images/tag": "image.tag",
     "POST /v1/images/prune": "image.prune",
     "DELETE /v1/images": "image.remove",
+    "GET /v1/images/reach": LOOKS,
+    "GET /v1/templates": LOOKS,
+    "GET /v1/templates/{template}": LOOKS,
+    "PUT /v1/templates/{template}": "template.build",
+    "POST /v1/templates/{template}/source": "template.build",
+    "DELETE /v1/templates/{template}": "template.remove",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -192,12 +207,14 @@ def public_methods() -> dict[str, Any]:
             Looks,
             Uses,
             Images,
+            Builds,
             Jobs,
             NetworkControl,
             Ports,
             Secrets,
             System,
             Tokens,
+            Templates,
             Volumes,
             Workspaces,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from agentkernel.client._async.images import AsyncImages
 from agentkernel.client._async.jobs import AsyncJob, find_job, list_jobs
 from agentkernel.client._async.secrets import AsyncSecrets
+from agentkernel.client._async.templates import AsyncTemplates
 from agentkernel.client._async.tokens import AsyncTokens
 from agentkernel.client._async.transport import (
     LONG_CALL_SECONDS,
@@ -27,6 +28,7 @@ class AsyncHost:
         self.images = AsyncImages(self._transport)
         self.secrets = AsyncSecrets(self._transport)
         self.tokens = AsyncTokens(self._transport)
+        self.templates = AsyncTemplates(self._transport)
         self.volumes = AsyncVolumes(self._transport)
 
     async def version(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from agentkernel.client._sync.images import Images
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
 from agentkernel.client._sync.secrets import Secrets
+from agentkernel.client._sync.templates import Templates
 from agentkernel.client._sync.tokens import Tokens
 from agentkernel.client._sync.transport import (
     LONG_CALL_SECONDS,
@@ -28,6 +29,7 @@ class Host:
         self.images = Images(self._transport)
         self.secrets = Secrets(self._transport)
         self.tokens = Tokens(self._transport)
+        self.templates = Templates(self._transport)
         self.volumes = Volumes(self._transport)
 
     def version(self) -> dict[str, Any]:

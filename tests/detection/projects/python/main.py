@@ -1,7 +1,6 @@
 """Runs the package."""
 
 import sys
+from importlib import import_module
 
-from greeting import words
-
-sys.stdout.write(words("Python") + "\n")
+sys.stdout.write(import_module("greeting").words("Python") + "\n")

@@ -1,0 +1,122 @@
+/** Templates of a daemon: images with a start command and a ready check. */
+
+import { type CallOptions, type Client, LONG_CALL_SECONDS } from "./client.ts";
+import { broken } from "./problems.ts";
+import { listOf, objectOf } from "./results.ts";
+import { type ServerEvent, serverEvents } from "./sse.ts";
+import { segment } from "./target.ts";
+import type { Schemas } from "./wire.ts";
+
+export type TemplateInfo = Schemas["Template"];
+/** What a template is made of; `steps` each have one of run, copy, env, workdir and user. */
+export type TemplateSpec = Pick<TemplateInfo, "base"> &
+  Partial<Pick<TemplateInfo, "steps" | "start" | "ready" | "description">>;
+
+export interface TemplateOptions extends CallOptions {
+  /** Every step is carried out again. */
+  noCache?: boolean;
+  /** Called with the name and the body of each event: started, step, output, done, note. */
+  progress?: (kind: string, body: ServerEvent["body"]) => void;
+}
+
+const BUILD_FILE = ".agentkernel-build.json";
+const BLOCK = 512;
+
+/** Those of one daemon: `new Host().templates`. */
+export class Templates {
+  readonly #client: Client;
+
+  constructor(client: Client) {
+    this.#client = client;
+  }
+
+  /** Its steps run in sandboxes; `copy` takes of `files`, which are by path. */
+  async build(
+    name: string,
+    template: TemplateSpec,
+    options: TemplateOptions & { files?: Record<string, string | Uint8Array> } = {},
+  ): Promise<TemplateInfo> {
+    const wanted = { template, no_cache: options.noCache ?? false };
+    const upload = archive({ [BUILD_FILE]: JSON.stringify(wanted), ...options.files });
+    const path = `/v1/templates/${segment(name)}`;
+    const { signal } = options;
+    return told(serverEvents(this.#client, path, { method: "PUT", upload, signal }), options);
+  }
+
+  /**
+   * Of a git repository, `URL[@REF]`: cloned in a sandbox, its runtime found out (or `base`), its
+   * dependencies installed (or `run`).
+   */
+  async buildSource(
+    name: string,
+    source: string,
+    options: TemplateOptions & {
+      base?: string;
+      run?: string[];
+      start?: string;
+      ready?: Schemas["ReadyCheck"];
+    } = {},
+  ): Promise<TemplateInfo> {
+    const { base, run, start, ready, noCache, signal } = options;
+    const json = { source, base, run, start, ready, no_cache: noCache ?? false };
+    const path = `/v1/templates/${segment(name)}/source`;
+    return told(serverEvents(this.#client, path, { method: "POST", json, signal }), options);
+  }
+
+  /** By name. */
+  async list(options: CallOptions = {}): Promise<TemplateInfo[]> {
+    const found = await this.#client.call("GET", "/v1/templates", { signal: options.signal });
+    return listOf(found, "templates") as unknown as TemplateInfo[];
+  }
+
+  /** NotFoundError if there is none. */
+  async get(name: string, options: CallOptions = {}): Promise<TemplateInfo> {
+    const request = { signal: options.signal };
+    const found = await this.#client.call("GET", `/v1/templates/${segment(name)}`, request);
+    return objectOf(found) as unknown as TemplateInfo;
+  }
+
+  /** ConflictError while sandboxes stand on it; `force` then keeps what they need. */
+  async remove(name: string, options: CallOptions & { force?: boolean } = {}): Promise<void> {
+    const query = { force: options.force || undefined };
+    const request = { query, signal: options.signal, seconds: LONG_CALL_SECONDS };
+    await this.#client.call("DELETE", `/v1/templates/${segment(name)}`, request);
+  }
+}
+
+async function told(
+  events: AsyncGenerator<ServerEvent, void, undefined>,
+  options: TemplateOptions,
+): Promise<TemplateInfo> {
+  for await (const { kind, body } of events) {
+    if (kind === "template") return body as unknown as TemplateInfo;
+    options.progress?.(kind, body);
+  }
+  throw broken("a build that did not come to an end");
+}
+
+/** A tar archive of files, in this order. */
+function* archive(files: Record<string, string | Uint8Array>): Generator<Uint8Array> {
+  for (const [path, content] of Object.entries(files)) {
+    const bytes = Buffer.from(content as Uint8Array);
+    yield header(path, bytes.length);
+    yield bytes;
+    yield Buffer.alloc((BLOCK - (bytes.length % BLOCK)) % BLOCK);
+  }
+  yield Buffer.alloc(2 * BLOCK);
+}
+
+function header(path: string, size: number): Buffer {
+  const name = Buffer.from(path);
+  if (name.length > 100) throw new RangeError(`a path of at most 100 bytes is expected: ${path}`);
+  const block = Buffer.alloc(BLOCK);
+  name.copy(block, 0);
+  block.write("0000644\0" + "0000000\0" + "0000000\0", 100, "latin1");
+  block.write(`${size.toString(8).padStart(11, "0")}\0`, 124, "latin1");
+  block.write("00000000000\0", 136, "latin1");
+  block.write("        0", 148, "latin1");
+  block.write("ustar\x0000", 257, "latin1");
+  const sum = block.reduce((total, byte) => total + byte, 0);
+  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+  return block;
+}
