@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentkernel.images.oci.model import OCI_MANIFEST
+from agentkernel.images.oci.store import ImageStore
 from tests.cli.conftest import Cli, Json
+from tests.oci_images import Node, add_image, busybox_layer
 
 pytestmark = pytest.mark.usefixtures("daemon_dir")
 
@@ -117,6 +123,76 @@ def test_a_runtime_that_is_nowhere(cli: Cli, tmp_path: Path) -> None:
     assert b"dotnet is not on this machine" in done.stderr and b"hint: install it" in done.stderr
     # Whoever says which image wants no advice.
     assert cli("run", "--image", "host", "--", "dotnet", cwd=tmp_path).returncode == 127
+
+
+class _Registry(http.server.BaseHTTPRequestHandler):
+    """One image of a store, under one name."""
+
+    store: ImageStore
+    digest: str
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        kind, _, name = self.path.removeprefix("/v2/library/ruby/").partition("/")
+        content, type = b"", "application/octet-stream"
+        if (kind, name) == ("manifests", "9.9-slim") or name == self.digest:
+            content, type = self.store.read_document(self.digest), OCI_MANIFEST
+        elif kind == "blobs" and self.store.has_blob(name):
+            content = self.store.blob_path(name).read_bytes()
+        self.send_response(200 if content or self.path == "/v2/" else 404)
+        self.send_header("Content-Type", type)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[list[str]]:
+    """A mirror of Docker Hub that has ruby:9.9-slim, and what it was asked for."""
+    store = ImageStore(tmp_path / "registry")
+    layer = busybox_layer() | {
+        "bin/ruby": Node(b"#!/bin/sh\necho ruby says $1\n", 0o755),
+        "etc/image": b"an image\n",
+    }
+    digest = add_image(store, "docker.io/library/ruby:9.9-slim", [layer], Env=["PATH=/bin"])
+    asked: list[str] = []
+    content = {"store": store, "digest": digest, "asked": asked}
+    config = Path(os.environ["XDG_CONFIG_HOME"]) / "agentkernel" / "config.toml"
+    config.parent.mkdir(exist_ok=True)
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), type("Registry", (_Registry,), content)
+    )
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        mirror = f"http://127.0.0.1:{server.server_port}"
+        config.write_text(f'[images.mirrors]\n"docker.io" = ["{mirror}"]\n')
+        yield asked
+        config.unlink()
+        server.shutdown()
+        thread.join()
+
+
+def test_an_image_that_is_in_reach(cli: Cli, tmp_path: Path, registry: list[str]) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".ruby-version").write_text("9.9.1\n")
+    command = ("run", "--workspace", "none", "--", "ruby", "hello")
+    done = cli(*command, cwd=project)
+    assert (done.returncode, done.stdout) == (0, b"ruby says hello\n"), done.stderr
+    said = done.stderr.decode()
+    assert "image ruby:9.9-slim: ruby runs Ruby, and .ruby-version asks for 9.9.1" in said
+    assert "--image host" in said and registry
+    # Offline, the second time: it is here.
+    registry.clear()
+    done = cli(*command, cwd=project)
+    assert (done.returncode, done.stdout) == (0, b"ruby says hello\n"), done.stderr
+    assert registry == []
+    assert cli("image", "remove", "ruby:9.9-slim").returncode == 0
 
 
 def test_detect(cli: Cli, ask: Json, project: Path) -> None:

@@ -150,7 +150,7 @@ def test_versions_of_a_manager_are_read(tmp_path: Path) -> None:
         )
         assert (choice.image, choice.environment) == ("host", {"PYENV_VERSION": version})
     choice = chosen(wanted("python3", **{"_python-version": "3.8"}), machine)
-    assert (choice.plain, choice.environment) == (False, {})
+    assert (choice.plain, choice.environment) == (False, {"PYENV_VERSION": "3.11.7"})
     assert "this machine has 3.11.7" in choice.reason
     assert not (tmp_path / "ran").exists()
 

@@ -136,6 +136,7 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "diffWorkspace": ("workspace.diff", "diff"),
     "applyWorkspace": ("workspace.apply", "apply"),
     "discardWorkspace": ("workspace.discard", "discard"),
+    "findImage": ("images.in_reach", "detect"),
     "listTemplates": ("templates.list", "template list"),
     "getTemplate": ("templates.get", "template show"),
     "buildTemplate": ("templates.build", "template build"),
@@ -158,7 +159,6 @@ METHODS_ALONE = {
 }
 VERBS_ALONE = {
     "info": "what would hold here; asks no daemon",
-    "detect": "a project is a directory of whoever asks; agentkernel.detection.detect",
     "serve": "is the daemon",
     "mcp": "another door, with tools of its own: tests/mcp",
     "mcp install": "files of other programs",

@@ -4,10 +4,10 @@
  */
 
 import * as fs from "node:fs";
+import { withBuildFile } from "./build-file.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, PIECE_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
-import { withBuildFile } from "./build-file.ts";
 import { type ServerEvent, serverEvents } from "./sse.ts";
 import type { Schemas } from "./wire.ts";
 
@@ -108,6 +108,13 @@ export class Images {
       progress?.(event);
     }
     throw broken("a build that did not come to an end");
+  }
+
+  /** Whether an image is here, or a registry has it that answers at once. */
+  async inReach(reference: string, options: CallOptions = {}): Promise<boolean> {
+    const request = { query: { reference }, signal: options.signal };
+    const found = await this.#client.call("GET", "/v1/images/reach", request);
+    return objectOf(found)["in_reach"] === true;
   }
 
   /** By name. */

@@ -849,6 +849,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/images/reach": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whether an image is here or can be fetched now; a registry is asked briefly */
+        get: operations["findImage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/images/prune": {
         parameters: {
             query?: never;
@@ -2366,6 +2383,13 @@ export interface components {
             reference: string;
             /** @default null */
             platform?: string | null;
+        };
+        /**
+         * Reach
+         * @description `in_reach`: it is here, or a registry that answers has it.
+         */
+        Reach: {
+            in_reach: boolean;
         };
         /**
          * ReadyCheck
@@ -4838,6 +4862,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ImageInfo"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    findImage: {
+        parameters: {
+            query: {
+                reference: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reach"];
                 };
             };
             default: components["responses"]["Problem"];

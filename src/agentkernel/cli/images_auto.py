@@ -37,7 +37,7 @@ def chosen_image(
             toolchains=options.toolchains != "none",
         ),
         is_stored=lambda reference: _is_stored(transport.daemon.state_dir, reference),
-        is_reachable=lambda reference: False,
+        is_reachable=lambda reference: _is_reachable(transport, reference),
     )
 
 
@@ -49,6 +49,17 @@ def _is_stored(state_dir: str, reference: str) -> bool:
     from agentkernel.images.oci.store import ImageStore
 
     return ImageStore(directory).find_digest(reference) is not None
+
+
+def _is_reachable(transport: Transport, reference: str) -> bool:
+    """The daemon asks, briefly; one that is not there or does not know is no reason to fail."""
+    from agentkernel.client._sync.images import Images
+    from agentkernel.errors import AgentKernelError
+
+    try:
+        return Images(transport).in_reach(reference)
+    except AgentKernelError:
+        return False
 
 
 def this_machine(

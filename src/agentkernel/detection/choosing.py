@@ -58,7 +58,7 @@ def choose(
         return Choice(image, wanted, lacks)
     if not found.missing or (not wanted.certain and wanted.program not in found.missing):
         none = "there is no official image" if image is None else f"{image} is not in reach"
-        return Choice(HOST, wanted, f"{lacks}, and {none}")
+        return Choice(HOST, wanted, f"{lacks}, and {none}", environment=found.environment)
     if not wanted.bundled:
         # Neither has it; that it can't be started is the sandbox's to say, as of any program.
         return Choice(HOST, wanted, lacks, True)

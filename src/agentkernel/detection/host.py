@@ -102,7 +102,8 @@ class Machine:
     def _of_shims(
         self, family: str, root: str, wish: Wish
     ) -> tuple[Version | None, dict[str, str]]:
-        """The version that is on, if it will do; else the newest installed one that will."""
+        """The version that is on, if it will do; else the newest installed one that will. Either
+        way the variable says which: shims refuse to work where a file asks for another one."""
         variable = _SHIMS[family]
         installed = {
             version: name
@@ -120,7 +121,7 @@ class Machine:
         fitting = [version for version in installed if wish.allows(version)]
         if fitting:
             return max(fitting), {variable: installed[max(fitting)]}
-        return current, {}
+        return current, {variable: installed[current]} if current in installed else {}
 
     def _of_rustup(self, place: str, wish: Wish) -> tuple[Version | None, dict[str, str]] | None:
         """A toolchain that is installed under its number; the default one is asked."""

@@ -46,6 +46,7 @@ from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
 from agentkernel.kernel.threads import block_in_threads, in_thread
 
 if TYPE_CHECKING:
+    from agentkernel.images.oci.registry.reaching import Reaching
     from agentkernel.images.oci.registry.settings import RegistrySettings
 
 Pull = Literal["missing", "always", "never"]
@@ -64,6 +65,7 @@ class Images:
         self._rows = rows
         self._worker = worker
         self._fetchings = Fetchings()
+        self._reaching: Reaching | None = None
         self._holds = ImageHolds()
         # Held while it is decided which content is used, and while what is not used goes.
         self._deciding = asyncio.Lock()
@@ -161,6 +163,19 @@ class Images:
             return pulled.digest
 
         return await self._fetchings.fetch((wanted, platform), work, progress)
+
+    async def in_reach(self, reference: str) -> bool:
+        """Whether an image is here, or a registry has it that answers at once."""
+        wanted = parse_reference(reference)
+        if await in_thread(self.store.find_digest, reference) is not None:
+            return True
+        if wanted.registry == LOCAL:
+            return False
+        from agentkernel.images.oci.registry.reaching import Reaching
+
+        if self._reaching is None:
+            self._reaching = Reaching()
+        return await self._reaching.ask(wanted, await in_thread(_registry_settings))
 
     @audited("image.load")
     async def load(

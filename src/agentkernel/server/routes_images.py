@@ -43,6 +43,16 @@ class PullImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     platform: _Platform | None = None
 
 
+class ReachQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reference: _Name
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """`in_reach`: it is here, or a registry that answers has it."""
+
+    in_reach: bool
+
+
 class LoadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`name`: for an archive of one image, instead of the names that it says."""
 
@@ -223,6 +233,10 @@ async def _remove(request: Request, query: RemoveQuery) -> ImageRemoved:
     return await images.remove(query.image, force=query.force, owner=caller_of(request).owner)
 
 
+async def _reach(request: Request, query: ReachQuery) -> Reach:
+    return Reach(in_reach=await service_of(request).kernel.images.in_reach(query.reference))
+
+
 async def _prune(request: Request, body: PruneImages) -> ImagesPruned:
     return await service_of(request).kernel.images.prune(all=body.all)
 
@@ -278,6 +292,10 @@ ROUTES: list[BaseRoute] = [
     route(
         "POST", "/v1/images/tag", _tag, needs="manage", id="tagImage", tag="images",
         summary="Give an image one more name",
+    ),
+    route(
+        "GET", "/v1/images/reach", _reach, needs="manage", id="findImage", tag="images",
+        summary="Whether an image is here or can be fetched now; a registry is asked briefly",
     ),
     route(
         "POST", "/v1/images/prune", _prune, needs="manage", id="pruneImages", tag="images",

@@ -15,8 +15,8 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
-from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.builds import Builds
+from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.kernel import Kernel
@@ -98,6 +98,7 @@ EXEMPT = {
     "Images.release": "part of sandbox.create",
     "Images.close": "part of kernel.stop",
     "Images.list": "looks at images",
+    "Images.in_reach": "asks whether an image is there; what is fetched has a line",
     "Images.deciding": "looks at what is used",
     "Images.inspect": "looks at an image",
     "System.require_space": "part of sandbox.create",
@@ -160,6 +161,7 @@ ROUTES = {
     "POST /v1/images/tag": "image.tag",
     "POST /v1/images/prune": "image.prune",
     "DELETE /v1/images": "image.remove",
+    "GET /v1/images/reach": LOOKS,
     "GET /v1/templates": LOOKS,
     "GET /v1/templates/{template}": LOOKS,
     "PUT /v1/templates/{template}": "template.build",

@@ -138,6 +138,12 @@ class AsyncImages:
             build_args=build_args, no_cache=no_cache, network=network, progress=progress, **more,
         )  # fmt: skip
 
+    async def in_reach(self, reference: str) -> bool:
+        """Whether an image is here, or a registry has it that answers at once."""
+        query = {"reference": reference}
+        body = await self._transport.call("GET", "/v1/images/reach", query=query)
+        return bool(body["in_reach"])
+
     async def list(self) -> List[ImageInfo]:
         """By name."""
         body = await self._transport.call("GET", "/v1/images")

@@ -47,7 +47,9 @@ class Host:
     def backends(self, *, check: bool = False) -> list[Backend]:
         """The engines of this machine. With `check` each is tried, which takes seconds."""
         query = {"check": 1 if check else None}
-        body = self._transport.call("GET", "/v1/backends", query=query, seconds=LONG_CALL_SECONDS)
+        body = self._transport.call(
+            "GET", "/v1/backends", query=query, seconds=LONG_CALL_SECONDS
+        )
         return [Backend.of(entry) for entry in body["backends"]]
 
     def doctor(self) -> dict[str, Any]:

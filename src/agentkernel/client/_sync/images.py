@@ -139,6 +139,12 @@ class Images:
             build_args=build_args, no_cache=no_cache, network=network, progress=progress, **more,
         )  # fmt: skip
 
+    def in_reach(self, reference: str) -> bool:
+        """Whether an image is here, or a registry has it that answers at once."""
+        query = {"reference": reference}
+        body = self._transport.call("GET", "/v1/images/reach", query=query)
+        return bool(body["in_reach"])
+
     def list(self) -> List[ImageInfo]:
         """By name."""
         body = self._transport.call("GET", "/v1/images")
