@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long images take: layers unpacked by us, by docker, by umoci and by tar.
 
-    python benchmarks/images.py [--rounds 5] [--report docs/results/images.md]
+    python benchmarks/images.py [--rounds 5] [--debian TAR] [--report docs/results/images.md]
 
 As root, with what is installed of docker.io, umoci, mmdebstrap and tar. Ratios are of one run on
 one machine, everybody once a round; what is made is removed between rounds, unmeasured. All of them
@@ -65,6 +65,7 @@ class Layer:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--debian", type=Path, help="made by mmdebstrap; unless given, it is made")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     if os.getuid():
@@ -73,7 +74,7 @@ def main() -> int:
     parts = [_heading(options.rounds)]
     with tempfile.TemporaryDirectory(prefix="ak-images-") as scratch:
         place = Path(scratch)
-        for layer in [_debian(place), _small_files(place)]:
+        for layer in [_debian(place, options.debian), _small_files(place)]:
             if layer is not None:
                 parts.append(_table(layer, measured(layer, place, options.rounds)))
                 print(parts[-1])
@@ -85,7 +86,9 @@ def main() -> int:
 # -- what is unpacked ------------------------------------------------------------------------------
 
 
-def _debian(place: Path) -> Layer | None:
+def _debian(place: Path, made: Path | None) -> Layer | None:
+    if made is not None:
+        return _layer("Debian 12, minbase", Path(shutil.copy(made, place / "debian.tar")))
     if not shutil.which("mmdebstrap"):
         print("mmdebstrap is not installed: no Debian", file=sys.stderr)
         return None

@@ -73,7 +73,8 @@ class Ours:
         assert result.exit_code == 0, result
 
     def run_by_cli(self) -> Work:
-        words = [*self.cli(), "run", "--backend", self.backend, "--", "true"]
+        words = [*self.cli(), "run", "--workspace", "none", "--backend", self.backend]
+        words += ["--", "true"]
         return lambda: command(*words)
 
     # -- exec -----------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Rivals:
         return found
 
     def _container(self, words: list[str]) -> str:
-        id = _output(*words, "run", "-d", *_ALONE, "bench", "sleep", "1000000")
+        id = output_of(*words, "run", "-d", *_ALONE, "bench", "sleep", "1000000")
         self._open.callback(_quietly, *words, "rm", "-f", "-t", "0", id)
         return id
 
@@ -127,13 +127,13 @@ class Rivals:
                 packed.chmod(0o755)
                 return str(packed)
         path = shutil.which("bwrap")
-        return path if path and "--tmp-overlay" in _output(path, "--help") else None
+        return path if path and "--tmp-overlay" in output_of(path, "--help") else None
 
     def _set_up_runc(self) -> None:
         program = find_program("runc")
         self._make_bundle(program)
         self.runc = [program, "--root", str(self._place / "runc")]
-        _output(*self.runc, "run", "--bundle", str(self._bundle), "trial")
+        output_of(*self.runc, "run", "--bundle", str(self._bundle), "trial")
 
     def _set_up_runsc(self) -> None:
         program = find_program("runsc")
@@ -147,13 +147,13 @@ class Rivals:
             "--network=none",
             "--ignore-cgroups",
         ]  # fmt: skip
-        _output(*self.runsc, "run", "--bundle", str(self._bundle), "trial")
+        output_of(*self.runsc, "run", "--bundle", str(self._bundle), "trial")
 
     def _make_bundle(self, runc: str) -> None:
         bundle = self._place / "bundle"
         rootfs = bundle / "rootfs"
         _busybox_root(rootfs)
-        _output(runc, "spec", *(() if os.getuid() == 0 else ("--rootless",)), "-b", str(bundle))
+        output_of(runc, "spec", *(() if os.getuid() == 0 else ("--rootless",)), "-b", str(bundle))
         config = json.loads((bundle / "config.json").read_text())
         config["process"]["args"] = ["true"]
         config["process"]["terminal"] = False
@@ -175,7 +175,7 @@ class Rivals:
         self._import(words)
         self.podman = words
         self._open.callback(_quietly, *words, "system", "reset", "-f")
-        _output(*words, "run", "--rm", *_ALONE, "bench", "true")
+        output_of(*words, "run", "--rm", *_ALONE, "bench", "true")
 
     def _import(self, words: list[str]) -> None:
         archive = self._place / "image.tar"
@@ -184,7 +184,7 @@ class Rivals:
             _busybox_root(root)
             with tarfile.open(archive, "w") as tar:
                 tar.add(root, "/")
-        _output(*words, "import", str(archive), "bench")
+        output_of(*words, "import", str(archive), "bench")
 
 
 def _busybox_root(root: Path) -> None:
@@ -201,7 +201,7 @@ def _bound(*words: str) -> Work:
     return lambda: command(*words)
 
 
-def _output(*words: str) -> str:
+def output_of(*words: str) -> str:
     done = subprocess.run(
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
     )
@@ -212,7 +212,7 @@ def _output(*words: str) -> str:
 
 def _quietly(*words: str) -> None:
     with suppress(RuntimeError, subprocess.SubprocessError):
-        _output(*words)
+        output_of(*words)
 
 
 def _unmount(path: Path) -> None:

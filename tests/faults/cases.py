@@ -134,3 +134,14 @@ VOLUME_CASES: tuple[VolumeCase, ...] = (
     VolumeCase("volume.files_removed", "volume remove", GONE),
     VolumeCase("volume.load", "volume restart", READY),
 )
+
+
+# Points of a build, and whether its image has its name after the next start.
+BUILD_CASES: tuple[tuple[str, bool], ...] = (
+    ("launch.launched", False),
+    ("build.ran", False),
+    ("remove.ended", False),
+    ("build.layer", False),
+    ("build.image", False),
+    ("build.named", True),
+)

@@ -35,15 +35,20 @@ def own_agentd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory, own_agentd: Path) -> AsyncIterator[World]:
-    state_dir = tmp_path_factory.mktemp("state")
-    world = World(state_dir, own_agentd, new_id())
-    async with Kernel(state_dir) as kernel:
+async def world(
+    tmp_path_factory: pytest.TempPathFactory, own_agentd: Path, state_dir: Path
+) -> AsyncIterator[World]:
+    path = tmp_path_factory.mktemp("state")
+    # The images take a while to make, and are the same.
+    (state_dir / "images").mkdir(exist_ok=True)
+    (path / "images").symlink_to(state_dir / "images")
+    world = World(path, own_agentd, new_id())
+    async with Kernel(path) as kernel:
         await running(kernel, world.bystander)
         await write(kernel, world.bystander, KEPT, b"bystander")
         await job(kernel, world.bystander)
     yield world
-    async with Kernel(state_dir) as kernel:
+    async with Kernel(path) as kernel:
         await kernel.remove(world.bystander)
     assert await world.orphans(set()) == []
 

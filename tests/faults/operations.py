@@ -12,15 +12,19 @@ import tarfile
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from agentkernel import faults
-from agentkernel.conformance.images import store_image, tar_of
+from agentkernel.conformance.images import program_of, store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
+from agentkernel.images.building.context import Context
+from agentkernel.images.dockerfile.model import Build, Command, Copy, Heredoc, Run, Stage
 from agentkernel.images.oci.archives.writing import Saved, write_images
 from agentkernel.images.oci.store import ImageStore
+from agentkernel.kernel.building.model import BuildEvent, BuildRequest, Built
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.network.policy.request import NetworkRequest
 
 KEPT = "/root/kept"
 WRITTEN = "/root/written"
@@ -61,6 +65,24 @@ async def stored(kernel: Kernel, id: str) -> None:
 async def create_of_image(kernel: Kernel, id: str) -> None:
     await kernel.create(SandboxSpec(ephemeral=False, image=image_of(id)), id=id)
     assert await read(kernel, id, "/id") == id.encode(), "half a layer is in use"
+
+
+async def build(kernel: Kernel, id: str) -> Built:
+    """An image of two layers, one of them by a command, under a name of its own."""
+    context = Context(cast(BinaryIO, io.BytesIO()))
+    steps = (
+        Copy((), "/", heredocs=(Heredoc("id", id),)),
+        Run(Command(("/bin/program",), is_shell=False)),
+    )
+    request = BuildRequest(tags=[f"localhost/built-{id}"], network=NetworkRequest(presets=["none"]))
+
+    async def report(event: BuildEvent) -> None:
+        pass
+
+    base = f"localhost/base-{id}"
+    store = ImageStore(kernel.state_dir / "images")
+    store_image(store, base, [tar_of({"bin/program": program_of(b"built\n")})], {})
+    return await kernel.builds.build(Build((Stage(base, steps),)), context, request, report=report)
 
 
 def image_of(id: str) -> str:
@@ -207,6 +229,7 @@ async def load_image(kernel: Kernel, id: str) -> None:
 OPERATIONS: dict[str, Operation] = {
     "create": Operation(nothing, create),
     "create of an image": Operation(stored, create_of_image),
+    "build": Operation(nothing, build),
     "create by runc": Operation(nothing, create_runc),
     "run": Operation(nothing, run_owned),
     "start": Operation(stopped, start),

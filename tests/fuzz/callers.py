@@ -43,7 +43,8 @@ from .target import Target
 _sizes = st.sampled_from([0, 1, 1 << 20, 1 << 30, 1 << 62, 1 << 63, 1 << 64, 1 << 200, -1])
 _spec = {
     "backend": st.sampled_from(["native", "x"]),
-    "image": st.sampled_from(["host", "/", "\0"]),
+    "image": st.sampled_from(["host", "/", "\0", "debian:12", "UP/er", "a@sha256:0"]),
+    "pull": st.sampled_from(["missing", "never", "x"]),
     "profile": st.sampled_from(["moderate", "permissive", "restrictive", "x"]),
     "user": words,
     "toolchains": st.booleans(),

@@ -14,16 +14,21 @@ with atheris.instrument_imports(include=["agentkernel"]):
     from tests.fuzz import (
         callers,
         hostile_agent,
+        hostile_archives,
         hostile_daemon,
         hostile_guests,
         hostile_images,
+        hostile_projects,
         models,
         target,
     )
 
 TARGETS = {
     one.name: one
-    for module in (hostile_agent, hostile_daemon, callers, hostile_images, hostile_guests, models)
+    for module in (
+        *(hostile_agent, hostile_daemon, callers, hostile_images, hostile_archives),
+        *(hostile_guests, hostile_projects, models),
+    )
     for one in module.TARGETS
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from agentkernel.images import host
 from agentkernel.images.bundles import certificates
 from agentkernel.images.directory import resolve_directory
 from agentkernel.images.model import IdView
+from agentkernel.images.oci import compression
 from agentkernel.images.toolchains import find
 from agentkernel.images.truststore import add_to_java_store, hashed_name
 
@@ -102,6 +105,39 @@ def read_name(name: str) -> None:
         resolve_directory(f"/nonexistent/{name}", cache, IdView("range", 0, 0))
 
 
+_ZSTD = bytes.fromhex("28b52ffd200d69000061677261677261677261672021")
+_streams = st.one_of(
+    st.binary(max_size=100),
+    damaged(
+        st.lists(
+            st.sampled_from(
+                [
+                    gzip.compress(b"layer" * 50, mtime=0),
+                    gzip.compress(b"", mtime=0),
+                    _ZSTD,
+                    bytes.fromhex("502a4d1803000000") + b"abc",
+                    bytes(20),
+                ]
+            ),
+            max_size=4,
+        ).map(b"".join)
+    ),
+)
+
+
+def read_stream(data: bytes) -> None:
+    """A compressed layer: pieces of a bounded size, and never more read than there is."""
+    read = 0
+
+    def count(total: int) -> None:
+        nonlocal read
+        read = total
+
+    for piece in compression.uncompressed(io.BytesIO(data), count):
+        assert 0 < len(piece) <= compression.PIECE_BYTES
+    assert read == len(data)
+
+
 _point_text = st.text(st.characters(codec="utf-8", exclude_characters=" \n\0"), max_size=8)
 TARGETS = [
     Target("homes", _text, read_home),
@@ -109,4 +145,5 @@ TARGETS = [
     Target("id-ranges", _text, read_ranges),
     Target("mounts", st.one_of(_points, _point_text.map(lambda text: f"/usr/{text}")), read_mounts),
     Target("image-names", words, read_name),
+    Target("layer-streams", _streams, read_stream),
 ]

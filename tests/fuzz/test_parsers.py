@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from . import (
     callers,
     hostile_agent,
+    hostile_archives,
     hostile_daemon,
     hostile_guests,
     hostile_images,
+    hostile_projects,
     hostile_registries,
     hostile_secrets,
     models,
@@ -35,8 +37,10 @@ TARGETS = [
     *callers.TARGETS,
     *models.TARGETS,
     *hostile_images.TARGETS,
+    *hostile_archives.TARGETS,
     *hostile_registries.TARGETS,
     *hostile_guests.TARGETS,
+    *hostile_projects.TARGETS,
     *hostile_secrets.TARGETS,
     *previews.TARGETS,
 ]

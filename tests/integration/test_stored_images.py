@@ -19,6 +19,7 @@ from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.network.guest_files.paths import AUTHORITY, BUNDLE
 
 from ..oci_images import Layer, Node, add_image, busybox_image, busybox_layer, directory, link
 
@@ -223,6 +224,30 @@ async def test_a_stopped_sandbox_starts_from_its_own_image(tmp_path: Path) -> No
             assert await newer.read("/version") == b"2"
         await kernel.remove("kept")
         await kernel.remove(new.id)
+
+
+async def test_the_gateways_authority_is_trusted(tmp_path: Path) -> None:
+    """In an image that has no authorities, in one that has, and in one that has taken them away."""
+    store = ImageStore(tmp_path / "images")
+    own = "etc/ssl/certs/ca-certificates.crt"
+    busybox_image(store, "none")
+    busybox_image(store, "some", {own: "of the image\n"})
+    whiteout = {"etc/ssl/certs/.wh.ca-certificates.crt": ""}
+    busybox_image(store, "away", {own: "of the image\n"}, whiteout)
+    async with Kernel(tmp_path) as kernel:
+        for name in ("none", "some", "away"):
+            made = await kernel.create(SandboxSpec(image=name))
+            if made.blueprint["network"] is None:
+                pytest.skip(made.blueprint["without_network"])
+            async with kernel.files(made.id) as files:
+                authority = await files.read(AUTHORITY)
+                bundle = await files.read(BUNDLE)
+                assert authority.strip() in bundle
+                assert (b"of the image" in bundle) == (name == "some")
+                assert await files.exists(f"/{own}") == (name == "some")
+                if name == "some":
+                    assert authority.strip() in await files.read(f"/{own}")
+            await kernel.remove(made.id)
 
 
 async def test_a_guest_can_not_spoil_the_next_start(tmp_path: Path) -> None:

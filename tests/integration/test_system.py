@@ -111,6 +111,12 @@ async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> 
     digest = store.put_document(b"{}" * 5000)
     (images / "partial").mkdir(exist_ok=True)
     (images / "partial" / ("0" * 64)).write_bytes(bytes(MIB))
+    builds = images / "build-cache"
+    builds.mkdir()
+    for name, age in (("old.json", 2 * 24 * 3600), ("new.json", 3600)):
+        (builds / name).write_bytes(bytes(10_000))
+        os.utime(builds / name, (time.time() - age, time.time() - age))
+    assert 10_000 <= (await part(kernel, "builds")).reclaimable_bytes < 20_000
     layers = await part(kernel, "layers")
     assert MIB <= layers.reclaimable_bytes < 2 * MIB
     assert (await part(kernel, "blobs")).reclaimable_bytes >= 10_000
@@ -118,14 +124,16 @@ async def test_layers_blobs_and_downloads_that_nothing_needs(kernel: Kernel) -> 
     planned = await kernel.system.prune(dry_run=True)
     assert {(item.kind, item.id) for item in planned.items} == {
         ("layers", "host-old"), ("blobs", digest), ("downloads", "0" * 64),
+        ("builds", "build-cache"),
     }  # fmt: skip
     assert (images / "layers" / "host-old").is_dir() and store.has_blob(digest)
     pruned = await kernel.system.prune()
-    assert [item.problem for item in pruned.items] == [None] * 3
+    assert [item.problem for item in pruned.items] == [None] * 4
     assert pruned.bytes == planned.bytes
     left = {path.name for path in (images / "layers").iterdir()}
     assert left == used | {"host-new", "host-new.used"}
     assert not store.has_blob(digest) and not list((images / "partial").iterdir())
+    assert os.listdir(builds) == ["new.json"]
     assert (await kernel.run(id, ["echo", "alive"])).stdout == b"alive\n"
     assert (await kernel.system.prune()).items == []
 

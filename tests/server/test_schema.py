@@ -52,11 +52,16 @@ CHECKS = (
 # Not called, each for its reason. Everything else is.
 LEFT_OUT = {
     "shutDown": "it ends the daemon; test_daemon.py calls it",
+    "pullImage": "it asks registries; tests/integration/test_image_pulls.py calls it",
 }
-# So that a command which happens to be one ends soon, and a stream with what is there.
+# So that a command which happens to be one ends soon, a stream with what is there, and no name
+# that happens to be an image's is asked for anywhere.
 LIMITS = {
     "execInSandbox": {"timeout_seconds": 1},
-    "run": {"timeout_seconds": 1},
+    "run": {"timeout_seconds": 1, "pull": "never"},
+    "runBatch": {"spec": {"pull": "never"}},
+    "createSandbox": {"pull": "never"},
+    "importImage": {"directory": "/nonexistent"},
     "startJob": {"timeout_seconds": 1},
 }
 QUERIES: dict[str, dict[str, Any]] = {

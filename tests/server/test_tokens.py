@@ -99,6 +99,12 @@ def test_workspaces_need_the_scope_of_directories(
         assert (status, refused["details"]) == (403, {"needed": "host-paths"}), mode
         status, body = allowed.request("POST", "/v1/run", wanted)
         assert (status, body["stdout"]) == (200, "seen\n"), mode
+    # Neither by way of a branch.
+    wanted = {"workspace": f"{tmp_path}:cow", "workspace_branch": "main", "argv": ["true"]}
+    status, refused = plain.request("POST", "/v1/run", wanted)
+    assert (status, refused["details"]) == (403, {"needed": "host-paths"})
+    status, refused = plain.request("POST", "/v1/run", {"workspace_branch": "x", "argv": ["true"]})
+    assert refused["code"] == "invalid_input", refused
 
 
 def test_nobody_gives_away_what_they_have_not(network_daemon: NetworkDaemon) -> None:

@@ -126,6 +126,7 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "listImages": ("images.list", "image list"),
     "inspectImage": ("images.inspect", "image inspect"),
     "pullImage": ("images.pull", "image pull"),
+    "buildImage": ("images.build", "image build"),
     "loadImages": ("images.load", "image load"),
     "saveImages": ("images.save, images.save_stream", "image save"),
     "importImage": ("images.import_directory", "image import"),

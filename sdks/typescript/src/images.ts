@@ -4,6 +4,7 @@
  */
 
 import * as fs from "node:fs";
+import { withBuildFile } from "./build-file.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, PIECE_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
@@ -11,6 +12,7 @@ import { type ServerEvent, serverEvents } from "./sse.ts";
 import type { Schemas } from "./wire.ts";
 
 const ARCHIVE = "/v1/images/archive";
+const BUILD = "/v1/images/build";
 
 export type ImageInfo = Schemas["ImageInfo"];
 /** How far a layer is: `done` of `total` bytes, as they are compressed. */
@@ -21,6 +23,23 @@ export interface PullOptions extends CallOptions {
   platform?: string;
   /** Called for each layer as it gets on. */
   progress?: (event: LayerProgress) => void;
+}
+
+export interface BuildOptions extends CallOptions {
+  /** A tar archive in pieces; without it there are no files. */
+  context?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+  /** Names that the image gets when it is whole. */
+  tags?: string[];
+  /** The stage to end with; the last one. */
+  target?: string;
+  /** Values for ARGs. */
+  build_args?: Record<string, string>;
+  no_cache?: boolean;
+  /** What RUN may reach, as a sandbox's network. */
+  network?: Schemas["NetworkRequest"];
+  profile?: string;
+  /** Called with each event: `started`, `step`, `output`, `done`, `note`. */
+  progress?: (event: ServerEvent) => void;
 }
 
 /** Those of the daemon: `new Host().images`. */
@@ -81,6 +100,21 @@ export class Images {
     const request = { query: { reference }, signal: options.signal };
     const found = await this.#client.call("GET", "/v1/images/reach", request);
     return objectOf(found)["in_reach"] === true;
+  }
+
+  /**
+   * An image of a Dockerfile's text; each of its steps runs in a sandbox of its own. `context`: the
+   * files that COPY finds, as tar in pieces. ImageBuildError for a step that fails.
+   */
+  async build(dockerfile: string, options: BuildOptions = {}): Promise<Schemas["Built"]> {
+    const { context, progress, signal, ...wanted } = options;
+    const upload = withBuildFile({ dockerfile, ...wanted }, context);
+    const events = serverEvents(this.#client, BUILD, { method: "PUT", upload, signal });
+    for await (const event of events) {
+      if (event.kind === "built") return event.body as unknown as Schemas["Built"];
+      progress?.(event);
+    }
+    throw broken("a build that did not come to an end");
   }
 
   /** By name. */

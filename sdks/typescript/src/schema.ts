@@ -1524,7 +1524,7 @@ export interface components {
          */
         DiskPart: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             about: string;
             count: number;
             bytes: number;
@@ -2349,7 +2349,7 @@ export interface components {
          */
         PrunedItem: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             id: string;
             name: string | null;
             bytes: number;

@@ -1,5 +1,6 @@
 /** Templates of a daemon: images with a start command and a ready check. */
 
+import { withBuildFile } from "./build-file.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
@@ -19,9 +20,6 @@ export interface TemplateOptions extends CallOptions {
   progress?: (kind: string, body: ServerEvent["body"]) => void;
 }
 
-const BUILD_FILE = ".agentkernel-build.json";
-const BLOCK = 512;
-
 /** Those of one daemon: `new Host().templates`. */
 export class Templates {
   readonly #client: Client;
@@ -30,14 +28,16 @@ export class Templates {
     this.#client = client;
   }
 
-  /** Its steps run in sandboxes; `copy` takes of `files`, which are by path. */
+  /** Its steps run in sandboxes. `context`: the files that `copy` finds, as tar in pieces. */
   async build(
     name: string,
     template: TemplateSpec,
-    options: TemplateOptions & { files?: Record<string, string | Uint8Array> } = {},
+    options: TemplateOptions & {
+      context?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+    } = {},
   ): Promise<TemplateInfo> {
     const wanted = { template, no_cache: options.noCache ?? false };
-    const upload = archive({ [BUILD_FILE]: JSON.stringify(wanted), ...options.files });
+    const upload = withBuildFile(wanted, options.context);
     const path = `/v1/templates/${segment(name)}`;
     const { signal } = options;
     return told(serverEvents(this.#client, path, { method: "PUT", upload, signal }), options);
@@ -93,30 +93,4 @@ async function told(
     options.progress?.(kind, body);
   }
   throw broken("a build that did not come to an end");
-}
-
-/** A tar archive of files, in this order. */
-function* archive(files: Record<string, string | Uint8Array>): Generator<Uint8Array> {
-  for (const [path, content] of Object.entries(files)) {
-    const bytes = Buffer.from(content as Uint8Array);
-    yield header(path, bytes.length);
-    yield bytes;
-    yield Buffer.alloc((BLOCK - (bytes.length % BLOCK)) % BLOCK);
-  }
-  yield Buffer.alloc(2 * BLOCK);
-}
-
-function header(path: string, size: number): Buffer {
-  const name = Buffer.from(path);
-  if (name.length > 100) throw new RangeError(`a path of at most 100 bytes is expected: ${path}`);
-  const block = Buffer.alloc(BLOCK);
-  name.copy(block, 0);
-  block.write("0000644\0" + "0000000\0" + "0000000\0", 100, "latin1");
-  block.write(`${size.toString(8).padStart(11, "0")}\0`, 124, "latin1");
-  block.write("00000000000\0", 136, "latin1");
-  block.write("        0", 148, "latin1");
-  block.write("ustar\x0000", 257, "latin1");
-  const sum = block.reduce((total, byte) => total + byte, 0);
-  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
-  return block;
 }

@@ -2,8 +2,8 @@
 
 One completer for all shells, on the parser that the command line is: a script hands over the words
 typed so far and gets candidates, a line each, with a tab and a description where there is one.
-Names of sandboxes and images come from the daemon if one runs; none is started, and no error is
-ever shown.
+Names of sandboxes, images and volumes come from the daemon if one runs; none is started, and no
+error is ever shown.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agentkernel.cli.values import printable
 # one); `FILE` and the like are left to the shell.
 _SANDBOXES = ("NAME",)
 _IMAGES = ("IMAGE",)
+_VOLUMES = "VOLUME"
 _FILES = ("FILE", "SOURCE", "TARGET")
 # What a script takes for "complete files yourself": no candidate can look like it.
 FILES = "\tfiles"
@@ -147,8 +148,17 @@ def _values(action: argparse.Action, word: str, typed: set[str]) -> Iterator[tup
                 yield name, size
         if action.option_strings:
             yield FILES, ""  # a sandbox can be made from a directory, too
+    elif action.metavar == _VOLUMES:
+        for name, mode in _volumes():
+            if name.startswith(word) and name not in typed:
+                yield name, mode
     elif action.metavar in _FILES:
         yield FILES, ""
+
+
+def _volumes() -> Iterator[tuple[str, str]]:
+    for entry in _asked("/v1/volumes").get("volumes", ()):
+        yield printable(entry["name"]), "exclusive" if entry["exclusive"] else "shared"
 
 
 def _sandboxes() -> Iterator[tuple[str, str]]:

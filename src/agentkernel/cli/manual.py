@@ -101,6 +101,11 @@ agentkernel image pull --platform linux/arm64 debian:12""",
 agentkernel image load images.tar.gz
 agentkernel image load --name app:1 ./layout
 agentkernel image load""",
+    "image build": """\
+agentkernel image build -t app:1 .
+agentkernel image build -f docker/Dockerfile --build-arg VERSION=2 --target test -t app:test .
+agentkernel image build --network none --no-cache -t app:offline .
+agentkernel image build -t tiny -""",
     "image save": """\
 agentkernel image save -o images.tar debian:12 app:1
 agentkernel image save debian:12""",

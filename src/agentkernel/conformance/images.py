@@ -34,7 +34,7 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}
 async def a_stored_image_is_the_root(bench: Bench) -> None:
     """its layers are merged, whiteouts hide, and its program, variables and directory hold"""
     store = ImageStore(bench.state_dir / "images")
-    lower = {"hello": _program(_WORDS), "kept": b"lower", "gone": b"x", "d/below": b"x"}
+    lower = {"hello": program_of(_WORDS), "kept": b"lower", "gone": b"x", "d/below": b"x"}
     upper = {"kept": b"upper", ".wh.gone": b"", "d/.wh..wh..opq": b"", "d/above": b"x"}
     process = {"Env": ["WORD=given"], "WorkingDir": "/made/here", "Entrypoint": ["/hello"]}
     store_image(store, _NAME, [tar_of(lower), tar_of(upper)], process)
@@ -102,7 +102,7 @@ def _descriptor(media_type: str, content: bytes) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
 
 
-def _program(words: bytes) -> bytes:
+def program_of(words: bytes) -> bytes:
     """An executable that writes `words` and ends."""
     machine = platform.machine()
     if machine not in _MACHINES:

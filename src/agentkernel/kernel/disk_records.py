@@ -6,13 +6,16 @@ from typing import Final, Literal
 
 import msgspec
 
-Kind = Literal["sandboxes", "volumes", "layers", "blobs", "downloads", "records", "audit", "logs"]
+Kind = Literal[
+    "sandboxes", "volumes", "layers", "blobs", "downloads", "builds", "records", "audit", "logs"
+]
 ABOUT: Final[dict[Kind, str]] = {
     "sandboxes": "files of sandboxes; those of stopped ones can go",
     "volumes": "files of volumes; those that no sandbox has can go",
     "layers": "layers of images, unpacked; those that nothing stands on can go",
     "blobs": "images as they came; those without a name or a sandbox can go",
     "downloads": "parts of blobs that were not fetched to their end",
+    "builds": "what builds remember of their steps; what was not used for a day can go",
     "records": "the state's database",
     "audit": "the log of actions",
     "logs": "the daemon's and the gateway's own logs",

@@ -20,6 +20,7 @@ from agentkernel.backends.local.directory import layers_in_use
 from agentkernel.backends.local.volumes import Measured, measure
 from agentkernel.errors import AgentKernelError, ResourceExhaustedError
 from agentkernel.images import cache
+from agentkernel.images.building.cache import build_cache_bytes, prune_build_cache
 from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
 from agentkernel.kernel.image_care import Unused, is_of_an_image
 from agentkernel.kernel.images import Images
@@ -29,6 +30,7 @@ from agentkernel.space import require_space, room_at
 
 # A process may have looked a layer up and not have written down that a sandbox stands on it.
 KEEP_LAYERS_SECONDS: Final = 600.0
+KEEP_BUILDS_SECONDS: Final = 24 * 3600.0
 _TELL_EVERY_SECONDS: Final = 60.0
 
 
@@ -131,9 +133,12 @@ class System:
         blobs = await measure(sorted((self._directory / "blobs" / "sha256").glob("*")))
         partial = await measure(sorted((self._directory / "partial").glob("*")))
         free = sum(unused.blobs.values())
+        old = await asyncio.to_thread(build_cache_bytes, self._images.store, KEEP_BUILDS_SECONDS)
+        builds = _part("builds", await measure([self._directory / "build-cache"]))
         return [
             msgspec.structs.replace(_part("blobs", blobs), reclaimable_bytes=free),
             _part("downloads", partial, partial),
+            msgspec.structs.replace(builds, reclaimable_bytes=old),
         ]
 
     # -- prune -----------------------------------------------------------------------------------
@@ -207,14 +212,22 @@ class System:
             *(PrunedItem(kind="blobs", id=id, bytes=size) for id, size in unused.blobs.items()),
             *(PrunedItem(kind="downloads", id=id, bytes=n) for id, n in unused.downloads.items()),
         ]
+        old = await asyncio.to_thread(build_cache_bytes, self._images.store, KEEP_BUILDS_SECONDS)
+        if old:
+            items.append(PrunedItem(kind="builds", id="build-cache", bytes=old))
         if dry_run or not items:
             return items
         try:
+            await asyncio.to_thread(self._prune_builds)
             await self._images.prune()
             await asyncio.to_thread(self._prune_made)
         except AgentKernelError as exc:
             return [msgspec.structs.replace(item, problem=exc.message) for item in items]
         return items
+
+    def _prune_builds(self) -> None:
+        with self._images.store.removing():
+            prune_build_cache(self._images.store, unused_seconds=KEEP_BUILDS_SECONDS)
 
     def _prune_made(self) -> None:
         """Layers of this machine; those of images have gone, or are needed."""

@@ -45,6 +45,7 @@ log = logging.getLogger("agentkernel.kernel")
 MAX_VOLUMES: Final = 1000
 _IMPORT: Final = "an import"
 _EXPORT: Final = "an export"
+_WAIT: Final = "wait for its end"
 
 
 class Volumes:
@@ -60,6 +61,7 @@ class Volumes:
         # Volume, who runs with it, and that one's name.
         self._holders: dict[str, dict[str, str]] = {}
         self._naming = asyncio.Lock()
+        self._finding = asyncio.Lock()
 
     async def load(self) -> None:
         """Reads the rows, and removes what was left half made or half removed, or has no row.
@@ -238,7 +240,7 @@ class Volumes:
         record = self._get(id, owner)
         self.trail.found(None, None)
         if record.state == "creating":
-            raise ConflictError(f"the volume {record.name} is being made", hint="wait for its end")
+            raise ConflictError(f"the volume {record.name} is being made", hint=_WAIT)
         self._refuse_held(record)
         # From here on nobody gets it.
         self._records[record.id] = msgspec.structs.replace(record, state="removing")
@@ -277,7 +279,7 @@ class Volumes:
             if holder != by:
                 raise ConflictError(
                     f"the volume {record.name} is {why}: {words} has it",
-                    hint="wait for its end"
+                    hint=_WAIT
                     if words in (_EXPORT, _IMPORT)
                     else f"first: agentkernel sandbox stop {words}",
                     volume=record.name,
@@ -328,10 +330,11 @@ class Volumes:
         found = []
         for wanted in parse_volumes(spec.volumes, has_workspace=has_workspace):
             is_new = False
-            try:
-                record = self._get(wanted.name, str(owner))
-            except NotFoundError:
-                record, is_new = await self.create(wanted.name, owner=owner), True
+            async with self._finding:  # of several who want a new one, one makes it
+                try:
+                    record = self._get(wanted.name, str(owner))
+                except NotFoundError:
+                    record, is_new = await self.create(wanted.name, owner=owner), True
             mount = _mount(record, wanted.path, wanted.read_only)
             found.append(msgspec.structs.replace(mount, is_new=is_new))
         return tuple(found)
@@ -353,7 +356,9 @@ class Volumes:
     ) -> None:
         for mount in mounts:
             record = self._records.get(mount.id)
-            if record is None or (record.state != "ready" and not making):
+            if record and record.state == "creating" and not making:
+                raise ConflictError(f"the volume {mount.name} is being made", hint=_WAIT)
+            if record is None or record.state == "removing":
                 raise NotFoundError(
                     f"the volume {mount.name} of this sandbox is gone",
                     hint="make another sandbox; a new volume of that name is another one",

@@ -32,7 +32,7 @@ from agentkernel.server.telling import BEGUN, Telling
 
 _Name = Annotated[str, Meta(min_length=1, max_length=512)]
 _Text = Annotated[str, Meta(max_length=4096)]
-_Texts = Annotated[list[Annotated[str, Meta(max_length=32 << 10)]], Meta(max_length=256)]
+_Texts = Annotated[list[str], Meta(max_length=256)]
 _Platform = Annotated[str, Meta(max_length=100)]
 
 
@@ -84,7 +84,7 @@ class ImportImage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     entrypoint: _Texts = []
     cmd: _Texts = []
     working_dir: _Text = ""
-    labels: Annotated[dict[_Text, _Text], Meta(max_length=256)] = {}
+    labels: Annotated[dict[str, str], Meta(max_length=256)] = {}
 
     def config(self) -> ContainerConfig:
         return ContainerConfig(

@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
+from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.jobs import Jobs
@@ -92,6 +93,7 @@ EXEMPT = {
     "Volumes.hold": "part of sandbox.create and sandbox.start",
     "Volumes.hold_again": "part of kernel.start",
     "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Builds.context": "a place for what is uploaded; build has the line",
     "Images.ready": "part of sandbox.create; what it fetches has no line of its own",
     "Images.release": "part of sandbox.create",
     "Images.close": "part of kernel.stop",
@@ -152,6 +154,7 @@ ROUTES = {
     "GET /v1/images": LOOKS,
     "GET /v1/images/details": LOOKS,
     "POST /v1/images/pull": "image.pull",
+    "PUT /v1/images/build": "image.build",
     "PUT /v1/images/archive": "image.load",
     "GET /v1/images/archive": "image.save",
     "POST /v1/images/import": "image.import",
@@ -204,6 +207,7 @@ def public_methods() -> dict[str, Any]:
             Looks,
             Uses,
             Images,
+            Builds,
             Jobs,
             NetworkControl,
             Ports,

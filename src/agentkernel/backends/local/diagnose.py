@@ -89,7 +89,8 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         return host_error(OSError(number, os.strerror(number)), f"making the sandbox ({stage})")
     if stage == "volume":
         return HostError(
-            f"a volume's directory can't be made or read: {failure.detail}: {os.strerror(number)}"
+            f"a volume's directory can't be made or read: {failure.detail}: {os.strerror(number)}",
+            hint="look whether it is still there; if not, remove the volume and make it again",
         )
     if stage == "target" and number in (errno.ELOOP, errno.ENOTDIR):
         return LaunchError(

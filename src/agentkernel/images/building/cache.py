@@ -97,13 +97,17 @@ def prune_build_cache(store: ImageStore, *, unused_seconds: float = 0.0) -> tupl
     return count, freed
 
 
-def build_cache_bytes(store: ImageStore) -> int:
-    """What it takes on the disk, without the layers."""
+def build_cache_bytes(store: ImageStore, unused_seconds: float = 0.0) -> int:
+    """What it takes on the disk, without the layers: what no build has used for so long."""
     cache = BuildCache(store)
     total = 0
+    now = time.time()
     for directory in (cache.directory, cache.lists):
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(directory):
-                if entry.is_file(follow_symlinks=False):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                status = entry.stat(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False) and (
+                    now - status.st_mtime >= unused_seconds
+                ):
+                    total += status.st_blocks * 512
     return total

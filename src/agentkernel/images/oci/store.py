@@ -40,6 +40,7 @@ from agentkernel.images.oci.model import (
     decode_manifest,
 )
 from agentkernel.images.oci.reference import is_digest, parse_reference
+from agentkernel.space import require_space
 
 _SHORT_ID = re.compile(r"[0-9a-f]{6,64}\Z")
 _COPY_BYTES = 1 << 20
@@ -148,7 +149,9 @@ class ImageStore:
 
     @contextlib.contextmanager
     def new_blob(self) -> Iterator[NewBlob]:
-        """A blob whose digest is not known yet: gone again unless it is kept."""
+        """A blob whose digest is not known yet: gone again unless it is kept. Raises
+        ResourceExhaustedError where the disk is nearly full."""
+        require_space(self.directory)
         self._partial.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._partial / f".new-{os.getpid()}-{os.urandom(6).hex()}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

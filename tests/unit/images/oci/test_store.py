@@ -13,8 +13,10 @@ from agentkernel.errors import (
     ImageInvalidError,
     InvalidInputError,
     NotFoundError,
+    ResourceExhaustedError,
 )
 from agentkernel.images.oci.store import ImageStore, digest_of
+from agentkernel.space import set_reserve
 
 
 @pytest.fixture
@@ -101,6 +103,16 @@ def test_what_was_fetched_is_gone_on_with_and_one_fetches_at_a_time(store: Image
         blob.write(b"56789")
         blob.keep(wanted)
     assert store.blob_path(wanted).read_bytes() == b"0123456789"
+
+
+def test_nothing_is_written_to_a_disk_that_is_nearly_full(store: ImageStore) -> None:
+    set_reserve(1 << 60)
+    try:
+        with pytest.raises(ResourceExhaustedError, match="nearly full"), store.new_blob():
+            pytest.fail("there is no room")
+    finally:
+        set_reserve(None)
+    assert not list(store.directory.rglob(".new-*"))
 
 
 def test_a_damaged_document_is_not_read(store: ImageStore) -> None:

@@ -186,6 +186,34 @@ def test_another_image_gets_sources_whose_keys_it_has(machine: FakeMachine) -> N
     }
 
 
+IMAGE_SOURCES = {
+    "/etc/apt/sources.list": "# http://elsewhere.test/\ndeb http://deb.debian.org/debian x main\n",
+    "/etc/apt/sources.list.d/security.sources": "Types: deb\nURIs: http://deb.debian.org/a"
+    " https://security.debian.org/b\nSuites: x\n",
+    "/etc/apt/sources.list.d/vendor.list": "deb https://vendor.test/ x main\n",
+    "/etc/apt/sources.list.d/mixed.list": "deb http://deb.debian.org/ x main\n"
+    "deb https://vendor.test/ x main\n",
+}
+
+
+def replaced(machine: FakeMachine, distribution: str) -> set[str]:
+    """Which of the image's files are others now."""
+    setup = network_setup(
+        machine.read(), PEM, distribution=distribution, image_sources=IMAGE_SOURCES
+    )
+    return {path.rpartition("/")[2] for path in setup.files if path in IMAGE_SOURCES}
+
+
+def test_sources_that_an_image_can_not_reach_are_replaced(machine: FakeMachine) -> None:
+    machine.write("/etc/os-release", "ID=debian\nVERSION_CODENAME=bookworm\n")
+    machine.write("/etc/apt/sources.list.d/corp.list", "deb http://mirror.corp/debian x main\n")
+    assert replaced(machine, "debian bookworm") == {"sources.list", "security.sources"}
+    assert replaced(machine, "debian trixie") == set()
+    # Where the machine asks the public archives itself they can be reached.
+    machine.write("/etc/apt/sources.list.d/corp.list", "deb http://deb.debian.org/debian x main\n")
+    assert "sources.list" not in replaced(machine, "debian bookworm")
+
+
 def test_variables_for_proxies_and_certificates() -> None:
     setup = network_setup(Machine(), PEM)
     environment = setup.environment

@@ -37,6 +37,7 @@ from agentkernel.images.oci.store import digest_of
 
 _ACCEPT = ", ".join((OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST))
 _MOST_REDIRECTS = 5
+_TRIES_UNREACHED = 2
 _MOST_WORDS = 16 << 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -109,7 +110,9 @@ class RegistryClient:
                 return await call()
             except Lost as lost:
                 tries += 1
-                if tries >= pace.tries or (lost.wait or 0) > pace.longest_pause:
+                # Whoever was never there is not waited for: there may be a next to ask.
+                most = pace.tries if lost.reached else min(pace.tries, _TRIES_UNREACHED)
+                if tries >= most or (lost.wait or 0) > pace.longest_pause:
                     raise lost.error from None
                 await asyncio.sleep(pause(self._settings, tries, lost))
 

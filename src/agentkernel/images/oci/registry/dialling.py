@@ -158,31 +158,32 @@ class Connections:
         if self._proxy(origin) is None:
             hosts = list(await self._resolve(origin))
         for host in hosts:
-            request = httpx2.Request(
-                method,
-                httpx2.URL(
-                    scheme=origin.scheme,
-                    host=str(host),
-                    port=origin.port,
-                    raw_path=place.target.encode(),
-                ),
-                headers={**headers, "Host": origin.authority},
-                content=content,
-                extensions={"timeout": timeout, "sni_hostname": origin.host},
-            )
             try:
+                request = httpx2.Request(
+                    method,
+                    httpx2.URL(
+                        scheme=origin.scheme,
+                        host=str(host),
+                        port=origin.port,
+                        raw_path=place.target.encode(),
+                    ),
+                    headers={**headers, "Host": at},
+                    content=content,
+                    extensions={"timeout": timeout, "sni_hostname": origin.host},
+                )
                 async with asyncio.timeout(pace.connect + pace.stall):
                     response = await transport.handle_async_request(request)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 if (refused := _tls_error(error)) is not None:
                     raise untrusted(self._registry, refused, at) from None
                 if host is hosts[-1]:
-                    raise Lost(unreachable(self._registry, _words(error), at)) from None
+                    gone = unreachable(self._registry, _words(error), at)
+                    raise Lost(gone, reached=False) from None
             except httpx2.ProxyError as error:
                 raise unreachable(self._registry, f"the proxy says {_words(error)}", at) from None
             except (httpx2.TransportError, TimeoutError) as error:
                 raise Lost(broken(self._registry, _words(error), at)) from None
-            except (httpx2.InvalidURL, httpx2.LocalProtocolError, UnicodeError):
+            except (httpx2.InvalidURL, UnicodeError):
                 raise misbehaved(self._registry, "leads to an address that is none") from None
             else:
                 if not isinstance(host, str):
@@ -200,7 +201,7 @@ class Connections:
                 )
         except (OSError, UnicodeError, TimeoutError) as error:
             at = origin.authority
-            raise Lost(unreachable(self._registry, _words(error), at)) from None
+            raise Lost(unreachable(self._registry, _words(error), at), reached=False) from None
         found = [ip_address(str(answer[4][0]).partition("%")[0]) for answer in answers]
         found = list(dict.fromkeys(found))[:_MOST_ADDRESSES]
         if is_loopback(origin.host):
@@ -301,11 +302,15 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _words(error: BaseException) -> str:
-    """The innermost words, which are the operating system's."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if isinstance(error, TimeoutError):
-        return "it did not answer in time"
-    if isinstance(error, OSError) and error.strerror:
-        return printable(error.strerror)
-    return printable(str(error) or type(error).__name__)
+    """What the operating system said, if it was asked."""
+    shown = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError | httpx2.TimeoutException):
+            return "it did not answer in time"
+        if isinstance(cause, socket.gaierror):
+            return printable(str(cause.strerror))
+        if isinstance(cause, OSError) and cause.errno and not isinstance(cause, _NO_ERRORS):
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
+    return printable(shown)

@@ -21,20 +21,22 @@ from agentkernel.errors import (
 from agentkernel.texts import printable
 
 _LONGEST_WORDS = 200
-# What OpenSSL says of a server that answers in something else, or not at all.
-_NOT_TLS = frozenset(
-    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_EOF_WHILE_READING"}
-)
+# What OpenSSL says of a server that answers in something else.
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
 _LOGIN = "log in with docker login or podman login"
 
 
 class Lost(Exception):
-    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does."""
+    """May be tried again, not before `wait` seconds. `error` is what to raise when nobody does.
+    `reached`: there was somebody."""
 
-    def __init__(self, error: AgentKernelError, *, wait: float | None = None) -> None:
+    def __init__(
+        self, error: AgentKernelError, *, wait: float | None = None, reached: bool = True
+    ) -> None:
         super().__init__(error.message)
         self.error = error
         self.wait = wait
+        self.reached = reached
 
 
 class NoTls(RegistryError):
@@ -93,7 +95,8 @@ def untrusted(registry: str, error: ssl.SSLError, at: str) -> RegistryError:
             " in network.upstream_ca of config.toml",
             registry=registry,
         )
-    kind = NoTls if error.reason in _NOT_TLS else RegistryError
+    hung_up = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    kind = NoTls if hung_up or error.reason in _NOT_TLS else RegistryError
     return kind(
         f"{called} does not speak TLS as it should ({printable(error.reason or 'no reason')})",
         hint="a registry without TLS is named in images.insecure of config.toml",
