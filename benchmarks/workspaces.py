@@ -82,8 +82,9 @@ def main() -> None:
             f"{about['user']}, load before {about['load']}."
         )
         Path(options.report).write_text(
-            "# A big workspace\n\nWritten by `benchmarks/workspaces.py --report FILE`: create, `true`, "
-            "destroy in process, over a small project and a big one, in turns. Held: at most 1.2 times."
+            "# A big workspace\n\nWritten by `benchmarks/workspaces.py --report FILE`: create, "
+            "`true`, destroy in process, over a small project and a big one, in turns. Held: at "
+            "most 1.2 times."
             f"\n\n{where}\n\n{text}\n"
         )
 

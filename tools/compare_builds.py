@@ -4,8 +4,8 @@
     tools/compare_builds.py --work DIR [CASE…]
 
 Needs root, buildah, umoci, docker-registry and mmdebstrap. Bases are made from Debian's packages
-and served by a registry of its own on loopback; both build from there. What is compared: every name of
-the unpacked image (type, mode, owner, content, link) and the config (environment, command, user,
+and served by a registry of its own on loopback; both build from there. What is compared: every name
+of the unpacked image (type, mode, owner, content, link) and the config (environment, command, user,
 ports, labels, volumes, …, and which lines of its history have a layer). Then the image is run, and
 built again, which has to be all cache. `--report FILE` writes what came of it.
 
@@ -236,7 +236,7 @@ def compare(work: Work, case: Case) -> dict[str, Any]:
         (work.state / "images/blobs/sha256" / detail["id"].removeprefix("sha256:")).read_bytes()
     )
     inspected = json.loads(work.buildah("inspect", "--type", "image", theirs))["Docker"]
-    said = work.ours("run", "--image", f"case/{case.name}").strip()
+    said = work.ours("run", "--workspace", "none", "--image", f"case/{case.name}").strip()
     return {
         "name": case.name,
         "files": len(one),

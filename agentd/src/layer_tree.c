@@ -18,7 +18,7 @@ void tree_open(struct layer_tree *tree, int root) {
     *tree = (struct layer_tree){.root = root, .parent_fd = -1};
 }
 
-void tree_forget_parent(struct layer_tree *tree) {
+static void forget_parent(struct layer_tree *tree) {
     if (tree->parent_fd >= 0)
         close(tree->parent_fd);
     tree->parent_fd = -1;
@@ -92,7 +92,7 @@ int tree_parent(struct layer_tree *tree, const char *path, const char **name) {
     len = *name > path ? (size_t)(*name - path) - 1 : 0;
     if (tree->parent_fd >= 0 && strlen(tree->parent) == len && !memcmp(tree->parent, path, len))
         return tree->parent_fd;
-    tree_forget_parent(tree);
+    forget_parent(tree);
     memcpy(tree->parent, path, len);
     tree->parent[len] = 0;
     tree->parent_fd = openat(tree->root, len ? tree->parent : ".", AS_PARENT);

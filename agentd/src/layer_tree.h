@@ -27,8 +27,6 @@ void tree_open(struct layer_tree *tree, int root);
 /* The directory that PATH is in, made if need be; *NAME is PATH's last part. Links on the way are
  * followed, inside the layer. Refused where the way leads through a file or to nowhere. */
 int tree_parent(struct layer_tree *tree, const char *path, const char **name);
-/* The next entry's directory is looked up anew. */
-void tree_forget_parent(struct layer_tree *tree);
 /* Removes whatever is there; of a directory all that is in it. True: it was a whiteout. */
 bool tree_clear(int at, const char *name, const char *path);
 /* Lower layers' NAME is gone. What this layer has there stays. True: a whiteout was made. */

@@ -26,6 +26,8 @@ struct unpacking {
     struct tar_reader tar;
     struct layer_tree tree;
     uint64_t entries, bytes, whiteouts, devices, wide_ids, xattrs_dropped;
+    struct tar_entry top; /* what the archive says of the layer's own directory */
+    bool has_top;
     struct buf late; /* hard links whose target has not come yet: two texts each */
     size_t *late_at, late_count, late_room;
 };
@@ -310,6 +312,26 @@ static void make_plain(struct unpacking *u, const char *path, const struct tar_e
     }
 }
 
+/* Owner and mode of the layer's own directory come last: until then it is open to the user, who may
+ * have to find it abandoned and remove it. */
+static void note_top(struct unpacking *u, const struct tar_entry *e) {
+    if (e->type != TAR_DIRECTORY)
+        box_refuse("root", e->path);
+    u->top = (struct tar_entry){.path = "/", .mode = e->mode, .uid = e->uid, .gid = e->gid};
+    u->has_top = true;
+    set_xattrs(u, u->tree.root, e);
+    tree_note_time(&u->tree, "", e->mtime, e->mtime_ns);
+}
+
+static void shape_top(struct unpacking *u) {
+    if (!u->has_top)
+        return;
+    if (has_owner(u, &u->top) && fchown(u->tree.root, (uid_t)u->top.uid, (gid_t)u->top.gid) < 0)
+        no_owner(&u->top);
+    if (fchmod(u->tree.root, u->top.mode) < 0)
+        box_fail("/");
+}
+
 static void make_entry(struct unpacking *u, const struct tar_entry *e) {
     char path[LAYER_MAX_PATH + 1], inside[LAYER_MAX_PATH + 3];
     const char *why = "", *name;
@@ -321,13 +343,7 @@ static void make_entry(struct unpacking *u, const struct tar_entry *e) {
     case LAYER_REFUSED: box_refuse(why, e->path);
     case LAYER_IGNORED: return;
     case LAYER_PLAIN: make_plain(u, path, e); return;
-    case LAYER_ROOT:
-        if (e->type != TAR_DIRECTORY)
-            box_refuse("root", e->path);
-        u->tree.hands_down_group = true; /* whoever made it for us may have any group */
-        shape_directory(u, u->tree.root, ".", "", e);
-        tree_forget_parent(&u->tree);
-        return;
+    case LAYER_ROOT: note_top(u, e); return;
     case LAYER_REMOVAL:
         at = tree_parent(&u->tree, path, &name);
         u->whiteouts += tree_whiteout(&u->tree, at, name, path);
@@ -356,6 +372,7 @@ int unpack_main(int argc, char **argv) {
     while ((found = tar_next(&u.tar, &entry)) > 0) make_entry(&u, &entry);
     if (found < 0) box_refuse(u.tar.why, entry.path);
     make_late_links(&u);
+    shape_top(&u);
     tree_set_times(&u.tree);
     if (u.box.sync && syncfs(u.box.root) < 0) box_fail("/");
     snprintf(line, sizeof line,

@@ -236,6 +236,18 @@ async def test_a_token(server: Scripted, victim: Scripted, store: ImageStore, ho
     assert set(sent[1:]) == {"Bearer tok"}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"token": null, "access_token": "tok"}', b'{"token": "tok", "expires_in": "300"}',
+     b'{"token": "tok", "expires_in": -1e9}', b'{"token": "tok", "issued_at": 5}'],
+)  # fmt: skip
+async def test_tokens_in_odd_forms(server: Scripted, store: ImageStore, body: bytes) -> None:
+    server.on("/token", Answer(200, body))
+    guarded(server, f'Bearer realm="http://{server.address}/token"', lambda s: s == "Bearer tok")
+    assert (await pulled(server.address, store)).digest == IMAGE.digest
+    assert len(server.asked("/token")) == 1
+
+
 async def test_a_token_for_nobody(server: Scripted, store: ImageStore) -> None:
     seen = token_server(server)
     realm = f"http://{server.address}/token"

@@ -83,6 +83,17 @@ def test_every_kind_of_entry(bench: Bench) -> None:
     assert (owner.uid, owner.gid) == ((0, 0) if bench.mode == "single" else (33, 34))
 
 
+def test_a_root_that_is_closed(bench: Bench) -> None:
+    """Its own mode comes last, and who made it can still read and remove it."""
+    archive = Archive().add("./", kind=DIRECTORY, mode=0o2000, owner=(7, 7)).add("a", b"1")
+    bench.unpack(archive.done())
+    assert stat.S_IMODE(os.lstat(bench.layer).st_mode) == 0o2000
+    members = bench.members()
+    assert (members["."].mode, members["a"].gid) == (0o2000, 0)
+    bench.again()
+    assert bench.tree() == {}
+
+
 def test_owners_on_disk(own: Bench) -> None:
     own.unpack(Archive().add("a", owner=(33, 1000)).done())
     info = os.lstat(own.layer / "a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -188,6 +189,28 @@ async def test_commits_of_a_project_with_work_under_way(kernel: Kernel, project:
     assert state_of(project) == before
 
 
+async def test_what_others_changed_is_not_lost_with_its_directory(
+    kernel: Kernel, project: Path
+) -> None:
+    """A file in the place of a directory in which somebody else has changed something."""
+    await make(kernel, project, "feat")
+    await shell(kernel, "rm -r src; echo x > src; rm README; mkdir README; echo y > README/y")
+    git(project, "worktree", "add", "-q", "../other", "feat")
+    other = project.parent / "other"
+    for name in ("src/a.py", "README"):
+        (other / name).write_text("of somebody else\n")
+    git(other, "commit", "-qam", "of somebody else")
+    git(project, "worktree", "remove", "--force", "../other")
+    assert outcomes(await commit(kernel)) == dict.fromkeys(
+        ("src", "src/a.py", "README", "README/y"), "conflict"
+    )
+    assert git(project, "show", "feat:src/a.py") == "of somebody else"
+    # The control: without that both are there.
+    git(project, "update-ref", "refs/heads/feat", git(project, "rev-parse", "feat^"))
+    assert (await commit(kernel)).complete
+    assert git(project, "show", "feat:src") == "x" and git(project, "show", "feat:README/y") == "y"
+
+
 async def test_only_a_directory_of_the_repository(kernel: Kernel, project: Path) -> None:
     await make(kernel, project / "src", None)
     await shell(kernel, "echo b > b.py; echo a >> a.py; echo x > b.o")
@@ -265,3 +288,24 @@ END
     # The control: git itself runs what the repository says.
     git(project, "commit", "-q", "--allow-empty", "-m", "control")
     assert mark.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has a daemon for repositories of others")
+async def test_what_is_written_belongs_to_the_repositorys_owner(kernel: Kernel) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)
+        project = Path(scratch) / "project"
+        project.mkdir()
+        git(project, "init", "-q", "-b", "main")
+        (project / "file").write_text("one\n")
+        git(project, "add", ".")
+        git(project, "commit", "-q", "-m", "first")
+        for path in (project, *project.rglob("*")):
+            os.chown(path, 1001, 1001, follow_symlinks=False)
+        await make(kernel, project, "feat")
+        await shell(kernel, "echo two >> file; for i in $(seq 200); do echo $i > $i; done")
+        done = await commit(kernel)
+        assert done.complete and done.commit
+        assert (project / ".git" / "refs" / "heads" / "feat").read_text().strip() == done.commit
+        owners = {path.lstat().st_uid for path in project.rglob("*")}
+        assert owners == {1001}

@@ -45,7 +45,10 @@ def test_entrypoint_and_command(daemon: Daemon) -> None:
 
 @pytest.mark.usefixtures("images")
 def test_nothing_to_run(daemon: Daemon) -> None:
-    for body in ({"image": "neither"}, {"image": "both", "entrypoint": []}, {}, {"argv": []}):
+    bodies: list[dict[str, Any]] = [
+        *({"image": "neither"}, {"image": "both", "entrypoint": []}, {}, {"argv": []})
+    ]
+    for body in bodies:
         status, answer = daemon.request("POST", "/v1/run", body)
         assert (status, answer["code"]) == (400, "invalid_input"), body
     assert daemon.request("GET", "/v1/sandboxes")[1]["sandboxes"] == []

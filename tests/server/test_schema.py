@@ -56,7 +56,7 @@ LEFT_OUT = {
 }
 # So that a command which happens to be one ends soon, a stream with what is there, and no name
 # that happens to be an image's is asked for anywhere.
-LIMITS = {
+LIMITS: dict[str, dict[str, Any]] = {
     "execInSandbox": {"timeout_seconds": 1},
     "run": {"timeout_seconds": 1, "pull": "never"},
     "runBatch": {"spec": {"pull": "never"}},
@@ -202,7 +202,7 @@ def test_calls_of_the_description(
         if name in QUERIES:
             case.query = {**(case.query or {}), **QUERIES[name]}
         if isinstance(case.body, dict):
-            case.body |= LIMITS.get(name, {})
+            case.body.update(LIMITS.get(name, {}))
         answer = case.call(base_url="http://localhost", session=session)
         if answer.status_code == 201 and name == "createSandbox":
             made = answer.json()["id"]

@@ -95,13 +95,6 @@ export class Images {
     return this.#made("/v1/images/import", { ...options.config, directory, name }, options);
   }
 
-  /** Whether an image is here, or a registry has it that answers at once. */
-  async inReach(reference: string, options: CallOptions = {}): Promise<boolean> {
-    const request = { query: { reference }, signal: options.signal };
-    const found = await this.#client.call("GET", "/v1/images/reach", request);
-    return objectOf(found)["in_reach"] === true;
-  }
-
   /**
    * An image of a Dockerfile's text; each of its steps runs in a sandbox of its own. `context`: the
    * files that COPY finds, as tar in pieces. ImageBuildError for a step that fails.
@@ -115,6 +108,13 @@ export class Images {
       progress?.(event);
     }
     throw broken("a build that did not come to an end");
+  }
+
+  /** Whether an image is here, or a registry has it that answers at once. */
+  async inReach(reference: string, options: CallOptions = {}): Promise<boolean> {
+    const request = { query: { reference }, signal: options.signal };
+    const found = await this.#client.call("GET", "/v1/images/reach", request);
+    return objectOf(found)["in_reach"] === true;
   }
 
   /** By name. */

@@ -24,6 +24,7 @@ from agentkernel.images.oci.work import LayerWorker
 from agentkernel.kernel.building.model import BuildRequest, Built, Report
 from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.threads import block_in_threads, in_thread
+from agentkernel.network.policy.request import expand_network
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -66,6 +67,8 @@ class Builds:
         from agentkernel.kernel.building.executing import Execution
 
         names = [_new_name(tag) for tag in wanted.tags]
+        # Raises for what no sandbox can have, before the first step.
+        expand_network(wanted.network, wanted.profile, ())
         self.trail.found(None, None)
         if self._running >= MAX_BUILDS:
             raise ResourceExhaustedError(

@@ -197,27 +197,27 @@ class Workspaces:
     ) -> WorkspaceApplied:
         """Blocking."""
         name = record.name or record.id
-        target = commit_target(workspace, files.project, name)
-        if not os.path.isdir(upper):
-            return WorkspaceApplied(files=[], complete=True, ref=target.ref)
-        with Base(files.base) as base:
-            committer = Committer(
-                upper,
-                files.project,
-                target,
-                base=base,
-                record=f"{files.base}/committed",
-                began_ns=workspace.began_ns,
-                hidden=hidden_paths(files.hidden),
-            )
-            try:
+        try:
+            target = commit_target(workspace, files.project, name)
+            if not os.path.isdir(upper):
+                return WorkspaceApplied(files=[], complete=True, ref=target.ref)
+            with Base(files.base) as base:
+                committer = Committer(
+                    upper,
+                    files.project,
+                    target,
+                    base=base,
+                    record=f"{files.base}/committed",
+                    began_ns=workspace.began_ns,
+                    hidden=hidden_paths(files.hidden),
+                )
                 return committer.commit(
                     paths,
                     message=message or f"Changes of the sandbox {name}",
                     allow_risky=allow_risky,
                 )
-            except OSError as exc:
-                raise HostError(f"the workspace can't be read: {exc.strerror}") from None
+        except OSError as exc:
+            raise HostError(f"the workspace can't be read: {exc.strerror}") from None
 
     def _files(self, record: SandboxRecord) -> tuple[Workspace, WorkspaceFiles]:
         blueprint = msgspec.convert(record.blueprint, Blueprint)

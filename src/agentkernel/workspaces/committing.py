@@ -59,7 +59,7 @@ class Target:
 class _Plan:
     """What the commit changes. `guests`: of each path the guest's own content, as an object."""
 
-    deleted: list[str] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
     written: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     extra: list[bytes] = field(default_factory=list)
     guests: dict[str, str | None] = field(default_factory=dict)
@@ -94,12 +94,12 @@ class Committer:
         self._hash = "sha1"
         # Contents that may be no objects of the repository.
         self._old: dict[str, bytes] = {}
-        self._directories: set[str] = set()
+        self._directories: set[str] | None = None
 
     def commit(self, paths: Sequence[str], *, message: str, allow_risky: bool) -> WorkspaceApplied:
         """Raises OSError, GitError, ConflictError if the ref was moved meanwhile."""
         target = self._target
-        with Git(target.place, writes=True) as git, opened(self._paths[0]) as self._upper:
+        with Git(target.place) as git, opened(self._paths[0]) as self._upper:
             self._hash = "sha256" if git.hash_bytes == 32 else "sha1"
             at = commit_at(git, target.ref)
             parent = at or target.start
@@ -121,17 +121,20 @@ class Committer:
                 ]
                 ignored = self._ignored(git, wanted)
                 plan = _Plan()
-                gone = {change.path for change in wanted if change.after is None}
-                self._directories = self._directories_without(gone)
-                files = [self._one(change, plan, gone, ignored, allow_risky) for change in wanted]
-            files = [file for file in files if file.outcome != "skipped" or file.why]
+                # What goes first: only in the place of what is gone can something else come.
+                wanted.sort(key=lambda change: (change.after is not None, change.path))
+                files = [self._one(change, plan, ignored, allow_risky) for change in wanted]
+            files = sorted(
+                (file for file in files if file.outcome != "skipped" or file.why),
+                key=lambda file: file.path,
+            )
             done = all(file.outcome in ("applied", "merged") for file in files)
             new = None
             if plan.deleted or plan.written:
                 new = self._write(git, plan, parent, message)
                 words = ("update-ref", "-m", "agentkernel apply --commit", target.ref, new)
                 try:
-                    git.in_repository(*words, at or "0" * len(new))
+                    git.in_repository(*words, at or "0" * len(new), writes=True)
                 except GitError as exc:
                     raise ConflictError(
                         f"{target.ref} could not be moved: {exc.message}", hint="try again"
@@ -160,14 +163,14 @@ class Committer:
         return self._target.prefix + path
 
     def _one(
-        self, change: Change, plan: _Plan, gone: set[str], ignored: set[str], allow_risky: bool
+        self, change: Change, plan: _Plan, ignored: set[str], allow_risky: bool
     ) -> AppliedFile:
         outcome: Outcome = "applied"
         why = ""
         try:
             if change.path in ignored:
                 raise NotAppliedError("skipped", "")
-            self._check(change, gone, allow_risky)
+            self._check(change, plan, allow_risky)
             if self._decide(change, plan):
                 outcome = "merged"
         except NotAppliedError as reason:
@@ -176,7 +179,7 @@ class Committer:
             outcome, why = "skipped", exc.strerror or "it could not be read"
         return AppliedFile(path=text_of(change.path), kind=change.kind, outcome=outcome, why=why)
 
-    def _check(self, change: Change, gone: set[str], allow_risky: bool) -> None:
+    def _check(self, change: Change, plan: _Plan, allow_risky: bool) -> None:
         item = change.after or change.before
         if change.problem or item is None:
             raise NotAppliedError("skipped", change.problem or "it could not be read")
@@ -194,25 +197,24 @@ class Committer:
         if any(is_at(change.path, hidden) for hidden in self._hidden):
             raise NotAppliedError("conflict", "the sandbox was not shown what is here")
         if change.after is not None:
-            self._check_place(change.path, gone)
+            self._check_place(change.path, plan.deleted)
 
     def _check_place(self, path: str, gone: set[str]) -> None:
         """Neither below a file of the ref's nor in the place of a directory of it."""
         parts = path.split("/")
         for depth in range(1, len(parts)):
             above = "/".join(parts[:depth])
-            if self._at(above) in self._tip and above not in gone:
+            if self._at(above) in self._tip and self._at(above) not in gone:
                 raise NotAppliedError("conflict", f"{text_of(above)} is a file there")
+        if self._directories is None:
+            self._directories = self._directories_without(gone)
         if self._at(path) in self._directories:
             raise NotAppliedError("conflict", "it is a directory there")
 
     def _directories_without(self, gone: set[str]) -> set[str]:
-        """Those of the ref that hold something which the guest has not deleted."""
+        """Those of the ref in which something is left."""
         found: set[str] = set()
-        size = len(self._target.prefix)
-        for path in self._tip:
-            if path[size:] in gone:
-                continue
+        for path in self._tip.keys() - gone:
             above = os.path.dirname(path)
             while above and above not in found:
                 found.add(above)
@@ -228,7 +230,7 @@ class Committer:
             if tip is not None and (not known or base != tip[1]):
                 raise NotAppliedError("conflict", "it was changed there, too, since then")
             if tip is not None:
-                plan.deleted.append(at)
+                plan.deleted.add(at)
             plan.guests[change.path] = None
             return False
         mode, content = self._content(change)
@@ -328,14 +330,15 @@ class Committer:
             text = message.encode("utf-8", "replace")
             stream.write(f"commit {_NEW}\nauthor {who}\ncommitter {who}\n".encode())
             stream.write(b"data %d\n" % len(text) + text + f"\nfrom {parent}\n".encode())
-            for path in plan.deleted:
+            for path in sorted(plan.deleted):
                 stream.write(b"D " + _quoted(path) + b"\n")
             for path, (mode, content) in plan.written.items():
                 stream.write(f"M {mode} inline ".encode() + _quoted(path) + b"\n")
                 stream.write(b"data %d\n" % len(content) + content + b"\n")
             stream.write(b"done\n")
         with open(file, "rb") as stream:
-            git.plumbing("fast-import", "--quiet", "--done", "--date-format=raw", stdin=stream)
+            words = ("fast-import", "--quiet", "--done", "--date-format=raw")
+            git.plumbing(*words, stdin=stream, writes=True)
         os.unlink(file)
         return git.plumbing("rev-parse", "--verify", _NEW).decode().strip()
 

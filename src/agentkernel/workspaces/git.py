@@ -83,15 +83,15 @@ def has_git() -> bool:
 class Git:
     """Calls of git about one repository. Blocking; to be used as a context.
 
-    `writes`: as the repository's owner, whose files all of it then are.
+    What writes to the repository is run as its owner, whose files all of it then are.
     """
 
-    def __init__(self, place: GitPlace, *, writes: bool = False) -> None:
+    def __init__(self, place: GitPlace) -> None:
         self.place = place
         self._program = shutil.which("git")
         self._as: dict[str, object] = {}
         self._owner = os.stat(place.common)
-        if writes and os.geteuid() == 0 and self._owner.st_uid:
+        if os.geteuid() == 0 and self._owner.st_uid:
             self._as = {
                 "user": self._owner.st_uid, "group": self._owner.st_gid, "extra_groups": [],
             }  # fmt: skip
@@ -144,6 +144,7 @@ class Git:
         work_tree: str | None = None,
         cwd: str = "/",
         accept: Sequence[int] = (0,),
+        writes: bool = False,
     ) -> bytes:
         """With our own git directory and the repository's objects. Raises GitError."""
         environment = self._environment()
@@ -152,12 +153,14 @@ class Git:
         environment["GIT_INDEX_FILE"] = index or f"{self._scratch}/index"
         if work_tree is not None:
             environment["GIT_WORK_TREE"] = work_tree
-        return self._run(words, environment, stdin, cwd, accept)
+        return self._run(words, environment, stdin, cwd, accept, writes)
 
-    def in_repository(self, *words: str, accept: Sequence[int] = (0,)) -> bytes:
+    def in_repository(
+        self, *words: str, accept: Sequence[int] = (0,), writes: bool = False
+    ) -> bytes:
         """With the repository's own git directory: for refs alone. Raises GitError."""
         environment = self._environment() | {"GIT_DIR": self.place.own}
-        return self._run(words, environment, b"", "/", accept)
+        return self._run(words, environment, b"", "/", accept, writes)
 
     @contextlib.contextmanager
     def objects(self) -> Iterator[Objects]:
@@ -194,6 +197,7 @@ class Git:
         stdin: bytes | IO[bytes],
         cwd: str,
         accept: Sequence[int],
+        writes: bool,
     ) -> bytes:
         given: dict[str, object] = (
             {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
@@ -202,7 +206,7 @@ class Git:
             done = subprocess.run(  # type: ignore[call-overload]
                 [self._program or "git", *_OFF, *words],
                 env=environment, cwd=cwd, capture_output=True, timeout=SECONDS, check=False,
-                **given, **self._as,
+                **given, **(self._as if writes else {}),
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise GitError(f"git {words[0]} did not end in {SECONDS:g} s") from None

@@ -54,17 +54,17 @@ class Login:
 
 
 class _Entry(msgspec.Struct):
-    auth: str = ""
-    username: str = ""
-    password: str = ""
-    identitytoken: str = ""
-    registrytoken: str = ""
+    auth: str | None = None
+    username: str | None = None
+    password: str | None = None
+    identitytoken: str | None = None
+    registrytoken: str | None = None
 
 
 class _File(msgspec.Struct, rename="camel"):
     auths: dict[str, _Entry | None] | None = None
     cred_helpers: dict[str, str] | None = None
-    creds_store: str = ""
+    creds_store: str | None = None
 
 
 def find_login(
@@ -163,7 +163,7 @@ def _plain_name(key: str) -> str:
 
 def _credentials(entry: _Entry) -> Credentials | None:
     """None: an empty entry, which says that a helper has the login."""
-    username, password = entry.username, entry.password
+    username, password = entry.username or "", entry.password or ""
     if entry.auth:
         try:
             pair = base64.b64decode(entry.auth, validate=True).decode()

@@ -33,8 +33,8 @@ _SERVICE = re.compile(r"[\x20-\x7e]{0,512}\Z")
 
 
 class _Answer(msgspec.Struct):
-    token: str = ""
-    access_token: str = ""
+    token: str | None = None
+    access_token: str | None = None
     expires_in: float | None = None
 
 
@@ -135,7 +135,7 @@ class Identity:
             mark = "&" if "?" in realm.target else "?"
             place = Place(realm.origin, f"{realm.target}{mark}{urlencode(asked)}")
             answer = await self._ask(place, headers, "GET", None)
-        token = answer.token or answer.access_token
+        token = answer.token or answer.access_token or ""
         if not _TOKEN.match(token):
             raise misbehaved(self._endpoint.registry, "gives a token that is none")
         life = answer.expires_in if answer.expires_in else _LIFE
@@ -178,6 +178,7 @@ class Identity:
                 sent=self.shown, note=self.note, secrets=self.secrets,
             )  # fmt: skip
         try:
-            return msgspec.json.decode(body, type=_Answer)
+            # Not strict: some write their numbers as text.
+            return msgspec.json.decode(body, type=_Answer, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise misbehaved(registry, "gives a token that can't be read") from None

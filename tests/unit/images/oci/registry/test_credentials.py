@@ -40,6 +40,7 @@ def find(home: Path, *names: str, repository: str = "a/b", **environment: str) -
         ({"username": "bob", "password": "word"}, Credentials("bob", "word")),
         ({"auth": pair("<token>:"), "identitytoken": "t"}, Credentials("<token>", identity="t")),
         ({"registrytoken": "t"}, Credentials(token="t")),
+        ({"auth": None, "username": "bob", "password": "word"}, Credentials("bob", "word")),
         ({}, None),
         ({"auth": "not base64!"}, None),
         ({"auth": pair("nobody")}, None),
