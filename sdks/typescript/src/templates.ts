@@ -9,9 +9,37 @@ import { segment } from "./target.ts";
 import type { Schemas } from "./wire.ts";
 
 export type TemplateInfo = Schemas["Template"];
-/** What a template is made of; `steps` each have one of run, copy, env, workdir and user. */
-export type TemplateSpec = Pick<TemplateInfo, "base"> &
-  Partial<Pick<TemplateInfo, "steps" | "start" | "ready" | "description">>;
+
+/** One of these. */
+export interface TemplateStep {
+  /** A shell command, in a sandbox of its own. */
+  run?: string;
+  copy?: { source: string; target: string; owner?: string };
+  env?: Record<string, string>;
+  workdir?: string;
+  user?: string;
+}
+
+/** When a sandbox may be used: one of the first three; `seconds` until it is given up (60). */
+export interface TemplateReady {
+  /** A shell command that ends with 0. */
+  command?: string;
+  /** It takes connections. */
+  port?: number;
+  /** What the start command writes. */
+  log?: string;
+  seconds?: number;
+}
+
+export interface TemplateSpec {
+  /** An image. */
+  base: string;
+  steps?: TemplateStep[];
+  /** A shell command that every start of a sandbox runs as a job. */
+  start?: string;
+  ready?: TemplateReady;
+  description?: string;
+}
 
 export interface TemplateOptions extends CallOptions {
   /** Every step is carried out again. */
@@ -54,7 +82,7 @@ export class Templates {
       base?: string;
       run?: string[];
       start?: string;
-      ready?: Schemas["ReadyCheck"];
+      ready?: TemplateReady;
     } = {},
   ): Promise<TemplateInfo> {
     const { base, run, start, ready, noCache, signal } = options;
