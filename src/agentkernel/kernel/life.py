@@ -43,6 +43,7 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.store import Idempotency, SandboxRecord, event_of
 from agentkernel.kernel.system import System
+from agentkernel.kernel.template_model import applied
 from agentkernel.kernel.templates import Templates
 from agentkernel.kernel.updates import AtEnd
 from agentkernel.kernel.volumes import Volumes
@@ -98,7 +99,7 @@ class Lives(Changes, Looks):
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
-        spec = self.templates.applied(spec)
+        spec = applied(spec)
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):
             raise InvalidInputError(
