@@ -26,7 +26,7 @@ from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord
 from agentkernel.kernel.tokens import OWNER, SCOPES, Scope
-from agentkernel.life.kernel import LOCAL_OWNER
+from agentkernel.kernel.life import LOCAL_OWNER
 from agentkernel.network.policy.request import NetworkRequest, parse_target
 from agentkernel.network.policy.targets import check_rule as canonical_rule
 from agentkernel.workspaces.model import NONE
