@@ -92,7 +92,8 @@ class Sentences:
     def __call__(self, event: PullProgress) -> None:
         self._overall.add(event)
         now = time.monotonic()
-        if now < self._due:
+        # Until the first comes how many there are is not known.
+        if now < self._due or event.state in ("waiting", "present"):
             return
         text = self._text()
         if text != self._said:
