@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -174,3 +178,54 @@ def test_who_may(network_daemon: NetworkDaemon) -> None:
             assert (status, problem["code"]) == (403, "policy_denied"), (registry, path)
     status, problem = manager.request("POST", "/v1/sandboxes", {"image": "/usr"})
     assert (status, problem["code"]) == (403, "policy_denied")
+
+
+@pytest.fixture
+def near_registry() -> Iterator[tuple[str, list[str]]]:
+    """A service on this machine's loopback that has no image; and who asked it for what."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *words: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_registry_of_this_machine_needs_the_scope_of_its_directories(
+    network_daemon: NetworkDaemon, near_registry: tuple[str, list[str]]
+) -> None:
+    address, asked = near_registry
+    reference = f"{address}/inside:1"
+    manager = network_daemon.caller("near-manage", scopes=["read", "manage"])
+    trusted = network_daemon.caller("near-host", scopes=["read", "manage", "host-paths"])
+    build = json.dumps({"dockerfile": f"FROM {reference}\n"}).encode()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        info = tarfile.TarInfo(".agentkernel-build.json")
+        info.size = len(build)
+        tar.addfile(info, io.BytesIO(build))
+
+    def tries(caller: Caller) -> Iterator[tuple[int, Any]]:
+        yield caller.request("POST", "/v1/images/pull", {"reference": reference})
+        yield caller.request("POST", "/v1/sandboxes", {"image": reference})
+        yield caller.request("PUT", "/v1/images/build", archive.getvalue())
+
+    for status, problem in tries(manager):
+        assert (status, problem["details"].get("needed")) == (403, "host-paths"), problem
+    assert not asked
+    for status, problem in tries(trusted):
+        assert (status, problem["code"]) == (404, "not_found"), problem
+    assert asked

@@ -27,6 +27,7 @@ from agentkernel.kernel.template_model import (
     templates_of,
 )
 from agentkernel.kernel.threads import in_thread
+from agentkernel.network.policy.request import NetworkRequest
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -94,7 +95,10 @@ class Templates:
                 name,
                 spec,
                 context,
-                BuildRequest(no_cache=no_cache),
+                # Dependencies come from registries, and often from where the project is.
+                BuildRequest(
+                    no_cache=no_cache, network=NetworkRequest(allow=source.network().allow)
+                ),
                 report=report,
                 source=f"{source.url}@{commit}",
                 owner=owner,

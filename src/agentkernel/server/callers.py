@@ -20,9 +20,7 @@ from starlette.requests import HTTPConnection
 from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.images.model import image_kind
-from agentkernel.images.oci.reference import LOCAL as LOCAL_REGISTRY
-from agentkernel.images.oci.reference import is_digest, parse_reference
-from agentkernel.life.kernel import LOCAL_OWNER
+from agentkernel.kernel.life import LOCAL_OWNER
 from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord
@@ -39,7 +37,6 @@ __all__ = [
     "Scope",
     "caller_of",
     "check_network",
-    "check_registry",
     "check_rule",
     "may_publish",
     "on_the_socket",
@@ -112,7 +109,6 @@ def permitted(connection: HTTPConnection, spec: S) -> S:
         for port in spec.ports:
             may_publish(connection, port)
         check_network(connection, spec.network)
-        check_registry(connection, spec.image)
     if "host-paths" in caller.scopes:
         return spec
     if spec.workspace not in (None, NONE):
@@ -145,17 +141,6 @@ def check_network(connection: HTTPConnection, request: NetworkRequest | None) ->
         rules = [canonical_rule(rule) for rule in phase.rules]
         if any(rule.private and rule.action == "allow" for rule in (*targets, *rules)):
             caller_of(connection).check("host-paths")
-
-
-def check_registry(connection: HTTPConnection, image: str) -> None:
-    """A registry at an address that is not public belongs to this machine and its network, as
-    above: nobody else has the daemon knock there."""
-    if image_kind(image) != "oci" or "host-paths" in caller_of(connection).scopes:
-        return
-    registry = "" if is_digest(image) else parse_reference(image).registry
-    # Of what was made here: nobody is asked for it.
-    if registry not in ("", LOCAL_REGISTRY) and parse_target(registry, source="").private:
-        caller_of(connection).check("host-paths")
 
 
 def check_rule(connection: HTTPConnection, change: RuleChange) -> None:

@@ -24,7 +24,7 @@ from agentkernel.kernel.image_views import ImageDetail, ImageInfo, ImageRemoved,
 from agentkernel.server import sse
 from agentkernel.server.answers import Ended, Problem
 from agentkernel.server.app import service_of
-from agentkernel.server.callers import caller_of, check_registry
+from agentkernel.server.callers import caller_of
 from agentkernel.server.content import Content, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import RequestError, json_response
@@ -141,7 +141,6 @@ async def _inspect(request: Request, query: ImageQuery) -> ImageDetail:
 
 async def _pull(request: Request, body: PullImage) -> Response:
     service = service_of(request)
-    check_registry(request, body.reference)
 
     async def work(report: Report) -> ImageInfo:
         return await service.kernel.images.pull(
