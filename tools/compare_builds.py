@@ -54,6 +54,13 @@ BASES = {
     "debian": "ca-certificates",
     "python": "ca-certificates,python3,python3-pip,python3-venv",
 }
+SOURCES = """\
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+"""
 CONFIG = (
     *("Env", "Cmd", "Entrypoint", "WorkingDir", "User", "ExposedPorts", "Labels", "Volumes"),
     *("StopSignal", "Healthcheck", "Shell"),
@@ -163,6 +170,11 @@ def make_bases(work: Work, wanted: set[str]) -> None:
                     str(root),
                 )  # fmt: skip
             work.buildah("add", container, str(root), "/")
+            mount = work.buildah("mount", container).strip()
+            # As in Debian's own images: one host for all.
+            os.unlink(f"{mount}/etc/apt/sources.list")
+            Path(f"{mount}/etc/apt/sources.list.d/debian.sources").write_text(SOURCES)
+            work.buildah("umount", container)
             work.buildah("config", "--cmd", "bash", container)
         elif name == "busybox":
             busybox = shutil.which("busybox") or "/bin/busybox"

@@ -71,15 +71,22 @@ class _Walk:
     perhaps: list[str]
     found: list[str] | None = None
 
-    def still_holds(self) -> bool:
+    def still_holds(self, project: str) -> bool:
         stat = os.stat
         try:
+            # From here every path is a short one.
+            top = os.open(project, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
             for path, mtime_ns, inode in self.times:
-                info = stat(path)
+                info = stat(path, dir_fd=top)
                 if info.st_mtime_ns != mtime_ns or info.st_ino != inode:
                     return False
         except OSError:
             return False
+        finally:
+            os.close(top)
         return bool(self.times)
 
 
@@ -100,7 +107,7 @@ class SecretFinder:
         """Paths below the project, of files and whole directories, in order."""
         with self._lock:
             walk = self._known.get(project)
-        if walk is None or not walk.still_holds():
+        if walk is None or not walk.still_holds(project):
             walk = _walked(project, walk.directories if walk else {})
         keys = [path for path in walk.perhaps if _holds_key(f"{project}/{path}")]
         found = sorted([*walk.named, *keys])
@@ -131,7 +138,7 @@ def _walked(project: str, known: dict[str, _Directory]) -> _Walk:
         pending += [prefix + name for name in entry.below]
     times = []
     if all(entry.is_settled for entry in seen.values()):
-        times = [(f"{project}/{here}", entry.mtime_ns, entry.inode) for here, entry in seen.items()]
+        times = [(here or ".", entry.mtime_ns, entry.inode) for here, entry in seen.items()]
     return _Walk(seen, times, named, perhaps)
 
 
