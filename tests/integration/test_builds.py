@@ -17,8 +17,15 @@ from typing import Any
 
 import pytest
 
+from agentkernel import space
 from agentkernel.backends.local.idmaps import own_maps
-from agentkernel.errors import ImageBuildError, InvalidInputError, NotFoundError, UnsupportedError
+from agentkernel.errors import (
+    ImageBuildError,
+    InvalidInputError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnsupportedError,
+)
 from agentkernel.images.building.cache import BuildCache, build_cache_bytes, prune_build_cache
 from agentkernel.images.building.listing import Listings
 from agentkernel.images.building.tree import Entry
@@ -163,6 +170,15 @@ async def test_errors_have_their_line(kernel: Kernel, text: str, said: str) -> N
     with pytest.raises(ImageBuildError) as caught:
         await build(kernel, text, {"a": b""})
     assert caught.value.message.startswith(said), caught.value.message
+
+
+async def test_another_user_needs_another_id(kernel: Kernel) -> None:
+    if not SINGLE:
+        await build(kernel, "USER 1000\nRUN true")
+        return
+    with pytest.raises(ImageBuildError, match="line 7: the command could not be") as caught:
+        await build(kernel, "USER 1000\nRUN true")
+    assert "/etc/subuid" in (caught.value.hint or "")
 
 
 async def test_stages(kernel: Kernel) -> None:
@@ -378,3 +394,16 @@ def _by_buildah(
         )
     differences = compare.config_differences(document, inspected)
     return found, [line for line in differences if not line.startswith("history")]
+
+
+async def test_a_command_ends_before_the_disk_is_full(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(list[BuildEvent]):
+        def append(self, event: BuildEvent) -> None:
+            if isinstance(event, BuildOutput) and "begun" in event.text:
+                monkeypatch.setattr(space, "_chosen", 1 << 60)
+
+    async with asyncio.timeout(60):
+        with pytest.raises(ResourceExhaustedError, match="nearly full"):
+            await build(kernel, "RUN echo begun; sleep 600", events=Told())
