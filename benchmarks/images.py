@@ -17,6 +17,7 @@ import hashlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -25,6 +26,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -71,15 +73,16 @@ def main() -> int:
     if os.getuid():
         print("benchmarks/images.py: needs root, as docker's daemon does", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was made is removed
     parts = [_heading(options.rounds)]
-    with tempfile.TemporaryDirectory(prefix="ak-images-") as scratch:
-        place = Path(scratch)
-        for layer in [_debian(place, options.debian), _small_files(place)]:
+    for make in (partial(_debian, made=options.debian), _small_files):
+        with tempfile.TemporaryDirectory(prefix="ak-images-") as scratch:
+            layer = make(Path(scratch))
             if layer is not None:
-                parts.append(_table(layer, measured(layer, place, options.rounds)))
-                print(parts[-1])
-    if options.report:
-        options.report.write_text("\n".join(parts))
+                parts.append(_table(layer, measured(layer, Path(scratch), options.rounds)))
+                print(parts[-1], flush=True)
+        if options.report:
+            options.report.write_text("\n".join(parts))
     return 0
 
 
@@ -180,7 +183,7 @@ def _tar(layer: Layer, place: Path) -> dict[str, Way]:
         _run("tar", "-C", str(target), "--numeric-owner", "-p", *words)
 
     def undo() -> None:
-        shutil.rmtree(target)
+        LocalLayerWorker().remove(str(target))
 
     return {
         "tar -x": Way(lambda: unpack("-xf", str(layer.plain)), undo),
@@ -196,7 +199,9 @@ def _umoci(layer: Layer, place: Path, stack: ExitStack) -> dict[str, Way]:
     write_layout(layout, [layer.plain], "bench")
     stack.callback(shutil.rmtree, layout)
     unpack = ("umoci", "unpack", "--image", f"{layout}:bench", str(bundle))
-    return {"umoci unpack": Way(lambda: _run(*unpack), lambda: shutil.rmtree(bundle))}
+    return {
+        "umoci unpack": Way(lambda: _run(*unpack), partial(LocalLayerWorker().remove, str(bundle)))
+    }
 
 
 def _docker(layer: Layer, place: Path, stack: ExitStack) -> dict[str, Way]:

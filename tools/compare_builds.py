@@ -45,12 +45,22 @@ CLIENT_FILES = (
     *("/etc/pip.conf", "/etc/npmrc", "/root/.npmrc", "/etc/ssl/certs/ca-certificates.crt"),
     *("/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources", "/etc/apt/auth.conf.d"),
 )
-CLIENT_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "npm_config_registry")
+CLIENT_VARIABLES = (
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "npm_config_registry"),
+    "NODE_EXTRA_CA_CERTS",
+)
 STUBS = ("etc/hosts", "etc/hostname", "etc/resolv.conf", "dev", "proc", "sys", "run", "etc")
 BASES = {
     "debian": "ca-certificates",
     "python": "ca-certificates,python3,python3-pip,python3-venv",
 }
+SOURCES = """\
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+"""
 CONFIG = (
     *("Env", "Cmd", "Entrypoint", "WorkingDir", "User", "ExposedPorts", "Labels", "Volumes"),
     *("StopSignal", "Healthcheck", "Shell"),
@@ -149,6 +159,8 @@ def registry(work: Work) -> Iterator[None]:
 def make_bases(work: Work, wanted: set[str]) -> None:
     for name in sorted(wanted | ({"debian"} if wanted & {"node", "go"} else set())):
         target = f"{work.base}/{name}"
+        if (work.directory / "registry/docker/registry/v2/repositories/bases" / name).is_dir():
+            continue  # from an earlier time
         container = work.buildah("from", "scratch").strip()
         if name in BASES:
             root = work.roots / f"{name}.tar"
@@ -158,6 +170,11 @@ def make_bases(work: Work, wanted: set[str]) -> None:
                     str(root),
                 )  # fmt: skip
             work.buildah("add", container, str(root), "/")
+            mount = work.buildah("mount", container).strip()
+            # As in Debian's own images: one host for all.
+            os.unlink(f"{mount}/etc/apt/sources.list")
+            Path(f"{mount}/etc/apt/sources.list.d/debian.sources").write_text(SOURCES)
+            work.buildah("umount", container)
             work.buildah("config", "--cmd", "bash", container)
         elif name == "busybox":
             busybox = shutil.which("busybox") or "/bin/busybox"
@@ -277,9 +294,10 @@ def _buildah(work: Work, case: Case, place: Path) -> tuple[str, float]:
         for path in CLIENT_FILES:
             if os.path.exists(path):
                 words += ["-v", f"{path}:{path}:ro"]
+        found = {"NODE_EXTRA_CA_CERTS": CLIENT_FILES[3], **os.environ}
         for name in CLIENT_VARIABLES:
-            if name in os.environ:
-                words += ["--env", f"{name}={os.environ[name]}"]
+            if name in found:
+                words += ["--env", f"{name}={found[name]}"]
     words += [word for word in _arguments(work, case) if word not in ("--target", "final")]
     image = f"localhost/case-{case.name}"
     began = time.monotonic()
@@ -365,6 +383,12 @@ def _above(path: str) -> Iterator[str]:
 
 def config_differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     found = []
+    # Buildah records what is only for its package clients.
+    theirs["config"]["Env"] = [
+        one
+        for one in theirs["config"].get("Env") or ()
+        if one.partition("=")[0] not in CLIENT_VARIABLES
+    ]
     for image in (ours, theirs):
         labels = dict(image["config"].get("Labels") or {})
         labels.pop("io.buildah.version", None)
@@ -456,19 +480,25 @@ def main() -> int:
     chosen = [case for case in CASES if not options.cases or case.name in options.cases]
     work = Work(options.work.absolute())
     results = []
+    failed = False
     with registry(work):
         make_bases(work, {name for case in chosen for name in case.needs})
         work.begin()
         try:
             for case in chosen:
-                result = compare(work, case)
+                try:
+                    result = compare(work, case)
+                except subprocess.CalledProcessError as exc:
+                    print(f"FAIL {case.name}: {exc}", flush=True)
+                    failed = True
+                    continue
                 results.append(result)
                 show(result)
         finally:
             work.close()
     if options.report:
         report(results, options.report)
-    return 0 if all(map(is_good, results)) else 1
+    return 0 if not failed and all(map(is_good, results)) else 1
 
 
 def is_good(result: dict[str, Any]) -> bool:

@@ -17,6 +17,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def main() -> int:
     if os.getuid():
         print("compare_unpack: needs root, for owners and mounts", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was made is removed
     with tempfile.TemporaryDirectory(prefix="ak-compare-") as place:
         os.chmod(place, 0o700)
         report, same = compare(Path(place), options.files)

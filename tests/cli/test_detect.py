@@ -31,6 +31,11 @@ RUNS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
     "ruby": (["ruby", "main.rb"], ("ruby",), "hello from Ruby\n"),
     "php": (["php", "main.php"], ("php",), "hello from PHP\n"),
     "c": (["make", "-s", "run"], ("make", "cc"), "hello from C\n"),
+    "cpp": (
+        ["sh", "-ec", "g++ -o /tmp/greeting greeting.cpp; /tmp/greeting"],
+        ("g++",),
+        "hello from C++\n",
+    ),
     "lua": (["lua", "main.lua"], ("lua",), "hello from Lua Lua 5.4\n"),
     "shell": (["./build.sh"], ("bash",), "hello from shell\n"),
     "terraform": (
@@ -39,6 +44,17 @@ RUNS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
         'words = "hello from Terraform"\n',
     ),
 }
+
+
+# Where installers put toolchains, whether or not this shell's PATH says so.
+MORE_PATH = ("/usr/local/go/bin", os.path.expanduser("~/.cargo/bin"))
+
+
+@pytest.fixture(autouse=True)
+def whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = os.environ["PATH"].split(":")
+    more = [place for place in MORE_PATH if os.path.isdir(place) and place not in entries]
+    monkeypatch.setenv("PATH", ":".join([*entries, *more]))
 
 
 def need(*tools: str) -> None:
@@ -62,7 +78,8 @@ def test_projects_run_with_what_is_here(cli: Cli, name: str) -> None:
 
 def test_enough_of_them_run() -> None:
     """Where CI says what must work, at least ten languages have to; elsewhere what is here."""
-    here = [name for name, (_, tools, _) in RUNS.items() if all(map(shutil.which, tools))]
+    all_tools = {name: tools for name, (_, tools, _) in RUNS.items()} | {"tsx": ("npm", "npx")}
+    here = [name for name, tools in all_tools.items() if all(map(shutil.which, tools))]
     if not os.environ.get("MUST_WORK"):
         pytest.skip(f"only CI must have ten of them; here: {', '.join(here)}")
     assert len(here) >= 10, here

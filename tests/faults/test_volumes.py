@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +79,24 @@ async def check(case: VolumeCase, world: World, kernel: Kernel, name: str) -> No
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             file = tar.extractfile("kept/file")
             assert file and file.read() == CONTENT
+
+
+async def test_files_whose_record_is_lost_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a database was put back from before the volume was made, or removed."""
+    async with Kernel(tmp_path) as kernel:
+        lost = await kernel.volumes.create("lost", owner="local")
+    data = tmp_path / "volumes" / lost.id / "data"
+    data.mkdir()
+    (data / "work").write_text("of a week")
+    empty = tmp_path / "volumes" / "empty"
+    empty.mkdir()
+    for name in os.listdir(tmp_path):
+        if name.startswith("state.db"):
+            os.unlink(tmp_path / name)
+    async with Kernel(tmp_path) as kernel:
+        assert await kernel.volumes.list() == []
+        assert (data / "work").read_text() == "of a week"
+        assert not empty.exists()
+    assert f"volumes/{lost.id}" in caplog.text

@@ -7,6 +7,10 @@ import struct
 
 from hypothesis import strategies as st
 
+from agentkernel.detection.containers import CONTAINER_FILES
+from agentkernel.detection.detecting import detect
+from agentkernel.detection.files import GivenFiles
+from agentkernel.detection.readers import PROJECT_READERS, VERSION_FILES
 from agentkernel.workspaces.git_index import BadIndexError, parse
 from agentkernel.workspaces.lines import line_blocks, merge, split_lines
 
@@ -48,7 +52,33 @@ def read_index(content: bytes) -> None:
             assert isinstance(path, bytes) and len(entry.object) == 2 * hash_bytes
 
 
+def detect_in(project: tuple[tuple[str, ...], dict[str, bytes]]) -> None:
+    command, files = project
+    found = detect(command, files=GivenFiles(files))
+    if found is not None:
+        assert found.why.strip() and (found.image is None or " " not in found.image)
+
+
+_COMMANDS = st.sampled_from(
+    [(), ("sh", "-c", "cd x && npm test"), ("make",), ("python3",), ("./x",), ("env", "A=b", "go")]
+)
+_FILES = sorted({*VERSION_FILES, *PROJECT_READERS, *CONTAINER_FILES, "x.csproj", "x.rockspec"})
+_TEXTS = st.sampled_from(
+    [b"3.12\n", b'[project]\nrequires-python = ">=3.9,<4"\n', b'{"engines": {"node": "^20 || 22"}}',
+     b"FROM python:${V:-3.12}-slim AS a\n", b'{"image": "node:20", /* x */ "features": {}}',
+     b"[tools]\npython = [\"3.12\"]\n", b"go 1.22\n", b'ruby "~> 3.2"\n', b"java=21.0.2-tem\n",
+     b"<java.version>17</java.version>", b"JavaLanguageVersion.of(17)", b'elixir: "~> 1.15"']
+)  # fmt: skip
+
 TARGETS = [
+    Target(
+        "detection",
+        st.tuples(
+            _COMMANDS,
+            st.dictionaries(st.sampled_from(_FILES), st.binary(max_size=80) | damaged(_TEXTS)),
+        ),
+        detect_in,
+    ),
     Target("merges", st.tuples(_LINES, _LINES, _LINES), merge_texts),
     Target(
         "git-index",

@@ -269,8 +269,10 @@ async def load_file(kernel: Kernel, path: Path) -> list[str]:
 
 async def test_what_skopeo_writes_is_loaded(kernel: Kernel, tmp_path: Path) -> None:
     image = Image()
-    (tmp_path / "first.tar").write_bytes(oci_archive(image, "small:1"))
-    source = "oci-archive:first.tar:small:1"
+    await kernel.images.load(pieces(oci_archive(image)))
+    (tmp_path / "first.tar").write_bytes(await saved(kernel, SMALL))
+    await kernel.images.remove(SMALL)
+    source = f"oci-archive:first.tar:{NAME}"
     for target in ("oci-archive:oci.tar:small:1", "docker-archive:docker.tar:small:1"):
         tool("skopeo", "copy", "--insecure-policy", source, target, cwd=tmp_path)
     assert await load_file(kernel, tmp_path / "oci.tar") == [image.digest]

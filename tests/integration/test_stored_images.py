@@ -17,6 +17,7 @@ from agentkernel.errors import InvalidInputError, NotFoundError, UnsupportedErro
 from agentkernel.guest.processes import Outcome, ProcessOptions
 from agentkernel.images.oci.store import ImageStore
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.probe.running import probe_sandbox
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.network.guest_files.paths import AUTHORITY, BUNDLE
@@ -157,8 +158,17 @@ async def test_with_one_id_there_is_no_other_user(runs: Runs, store: ImageStore)
     sandbox = await runs.create(SandboxSpec(image="as-app"))
     with pytest.raises(UnsupportedError, match="one user id, 100"):
         await runs.run(sandbox, ["id"], ProcessOptions(user="root"))
-    result = await runs.run(sandbox, ["id"], ProcessOptions(user="0"))
+    with pytest.raises(UnsupportedError, match="one user id, 100"):
+        await runs.run(sandbox, ["id"], ProcessOptions(user="0:0"))
+    result = await runs.run(sandbox, ["id"], ProcessOptions(user="nobody"))
     assert result.status.outcome is Outcome.NOT_STARTED
+
+
+async def test_a_guest_reaches_nothing_more(runs: Runs, store: ImageStore) -> None:
+    """Also where ownership is emulated: what the probe finds is as it is to be."""
+    sandbox = await runs.create(SandboxSpec(image="plain"))
+    found = await probe_sandbox(sandbox)
+    assert found.fit, [finding for finding in found.findings if not finding.expected]
 
 
 async def test_layers_are_merged_with_whiteouts(runs: Runs, store: ImageStore) -> None:

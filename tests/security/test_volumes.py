@@ -171,6 +171,7 @@ async def test_nothing_in_it_gives_more_rights(kernel: Kernel) -> None:
     id = await box(kernel, "flags:/v")
     flags = "import os; print(os.statvfs('/v').f_flag & (os.ST_NOSUID | os.ST_NODEV))"
     assert int(await python(kernel, id, flags)) == os.ST_NOSUID | os.ST_NODEV
+    assert (await kernel.probe(id)).fit, "it opens nothing that is not meant"
     for script in ("mv /v /w", "rmdir /v", "umount /v", "mount -o remount,suid,dev /v"):
         result = await kernel.run(id, ["sh", "-c", script])
         assert result.status.exit_code, script

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
 from ..unit.images.archives.making import Image, digest, oci_archive
-from .daemon_process import Daemon
+from .daemon_process import Daemon, eventually
 from .network_process import Caller, NetworkDaemon
 
 IMAGE = Image(b"http")
@@ -85,6 +89,22 @@ def test_a_wrong_archive_is_an_answer(daemon: Daemon, accept: str) -> None:
     assert (status, json.loads(answer)["code"]) == (400, "invalid_input")
 
 
+def test_a_client_that_leaves_leaves_nothing(daemon: Daemon) -> None:
+    connection = daemon.connection()
+    connection.putrequest("PUT", "/v1/images/archive")
+    connection.putheader("Transfer-Encoding", "chunked")
+    connection.endheaders()
+    piece = oci_archive(IMAGE, SMALL)[:4000]
+    connection.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+    partial = daemon.state_dir / "images" / "partial"
+    eventually(lambda: any(partial.glob(".stage-*")))
+    connection.close()
+    eventually(lambda: not any(partial.glob(".stage-*")))
+    assert daemon.request("GET", "/v1/images")[1]["images"] == []
+    # And nobody is in the way of those who remove.
+    assert daemon.request("POST", "/v1/images/prune", {})[0] == 200
+
+
 def test_what_is_not_here(daemon: Daemon) -> None:
     for method, path, body in (
         ("GET", "/v1/images/details?image=absent:1", None),
@@ -148,5 +168,64 @@ def test_who_may(network_daemon: NetworkDaemon) -> None:
     # A name is not a directory of the machine: whoever may make sandboxes may name one.
     status, problem = manager.request("POST", "/v1/sandboxes", {"image": "x:1", "pull": "never"})
     assert (status, problem["code"]) == (404, "not_found")
+    # What is not public is this machine's: no token has the daemon knock there.
+    for registry in ("127.0.0.1:1", "localhost:1", "169.254.169.254", "10.1.2.3"):
+        for path, body in (
+            ("/v1/images/pull", {"reference": f"{registry}/x:1"}),
+            ("/v1/sandboxes", {"image": f"{registry}/x:1"}),
+        ):
+            status, problem = manager.request("POST", path, body)
+            assert (status, problem["code"]) == (403, "policy_denied"), (registry, path)
     status, problem = manager.request("POST", "/v1/sandboxes", {"image": "/usr"})
     assert (status, problem["code"]) == (403, "policy_denied")
+
+
+@pytest.fixture
+def near_registry() -> Iterator[tuple[str, list[str]]]:
+    """A service on this machine's loopback that has no image; and who asked it for what."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *words: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_registry_of_this_machine_needs_the_scope_of_its_directories(
+    network_daemon: NetworkDaemon, near_registry: tuple[str, list[str]]
+) -> None:
+    address, asked = near_registry
+    reference = f"{address}/inside:1"
+    manager = network_daemon.caller("near-manage", scopes=["read", "manage"])
+    trusted = network_daemon.caller("near-host", scopes=["read", "manage", "host-paths"])
+    build = json.dumps({"dockerfile": f"FROM {reference}\n"}).encode()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        info = tarfile.TarInfo(".agentkernel-build.json")
+        info.size = len(build)
+        tar.addfile(info, io.BytesIO(build))
+
+    def tries(caller: Caller) -> Iterator[tuple[int, Any]]:
+        yield caller.request("POST", "/v1/images/pull", {"reference": reference})
+        yield caller.request("POST", "/v1/sandboxes", {"image": reference})
+        yield caller.request("PUT", "/v1/images/build", archive.getvalue())
+
+    for status, problem in tries(manager):
+        assert (status, problem["details"].get("needed")) == (403, "host-paths"), problem
+    assert not asked
+    for status, problem in tries(trusted):
+        assert (status, problem["code"]) == (404, "not_found"), problem
+    assert asked

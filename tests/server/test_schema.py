@@ -183,7 +183,9 @@ def test_calls_of_the_description(
     job = daemon.request("POST", f"/v1/sandboxes/{id}/jobs", {"shell": "echo job"})[1]["id"]
     token = daemon.request("POST", "/v1/tokens", {"name": id})[1]["id"]
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
+    volume = daemon.request("POST", "/v1/volumes", {"name": id})[1]["id"]
     known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
+    known["volume"] = volume
 
     @settings(
         max_examples=EXAMPLES,
@@ -218,5 +220,7 @@ def test_calls_of_the_description(
         assert daemon.request("DELETE", f"/v1/tokens/{token}")[0] == 200
         for secret in daemon.request("GET", "/v1/secrets")[1]["secrets"]:
             assert daemon.request("DELETE", f"/v1/secrets/{secret['name']}")[0] == 200
+        for one in daemon.request("GET", "/v1/volumes")[1]["volumes"]:
+            assert daemon.request("DELETE", f"/v1/volumes/{one['id']}")[0] == 204
     left = daemon.request("GET", "/v1/sandboxes?limit=1000")[1]["sandboxes"]
     assert not left, f"{name} left sandboxes behind"

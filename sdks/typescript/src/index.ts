@@ -48,7 +48,9 @@ export type { SandboxSpec } from "./specs.ts";
 export {
   type TemplateInfo,
   type TemplateOptions,
+  type TemplateReady,
   type TemplateSpec,
+  type TemplateStep,
   Templates,
 } from "./templates.ts";
 export { type TokenOptions, Tokens } from "./tokens.ts";

@@ -1,5 +1,6 @@
 /** Templates of a daemon: images with a start command and a ready check. */
 
+import { withBuildFile } from "./build-file.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
@@ -8,9 +9,37 @@ import { segment } from "./target.ts";
 import type { Schemas } from "./wire.ts";
 
 export type TemplateInfo = Schemas["Template"];
-/** What a template is made of; `steps` each have one of run, copy, env, workdir and user. */
-export type TemplateSpec = Pick<TemplateInfo, "base"> &
-  Partial<Pick<TemplateInfo, "steps" | "start" | "ready" | "description">>;
+
+/** One of these. */
+export interface TemplateStep {
+  /** A shell command, in a sandbox of its own. */
+  run?: string;
+  copy?: { source: string; target: string; owner?: string };
+  env?: Record<string, string>;
+  workdir?: string;
+  user?: string;
+}
+
+/** When a sandbox may be used: one of the first three; `seconds` until it is given up (60). */
+export interface TemplateReady {
+  /** A shell command that ends with 0. */
+  command?: string;
+  /** It takes connections. */
+  port?: number;
+  /** What the start command writes. */
+  log?: string;
+  seconds?: number;
+}
+
+export interface TemplateSpec {
+  /** An image. */
+  base: string;
+  steps?: TemplateStep[];
+  /** A shell command that every start of a sandbox runs as a job. */
+  start?: string;
+  ready?: TemplateReady;
+  description?: string;
+}
 
 export interface TemplateOptions extends CallOptions {
   /** Every step is carried out again. */
@@ -18,9 +47,6 @@ export interface TemplateOptions extends CallOptions {
   /** Called with the name and the body of each event: started, step, output, done, note. */
   progress?: (kind: string, body: ServerEvent["body"]) => void;
 }
-
-const BUILD_FILE = ".agentkernel-build.json";
-const BLOCK = 512;
 
 /** Those of one daemon: `new Host().templates`. */
 export class Templates {
@@ -30,14 +56,16 @@ export class Templates {
     this.#client = client;
   }
 
-  /** Its steps run in sandboxes; `copy` takes of `files`, which are by path. */
+  /** Its steps run in sandboxes. `context`: the files that `copy` finds, as tar in pieces. */
   async build(
     name: string,
     template: TemplateSpec,
-    options: TemplateOptions & { files?: Record<string, string | Uint8Array> } = {},
+    options: TemplateOptions & {
+      context?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+    } = {},
   ): Promise<TemplateInfo> {
     const wanted = { template, no_cache: options.noCache ?? false };
-    const upload = archive({ [BUILD_FILE]: JSON.stringify(wanted), ...options.files });
+    const upload = withBuildFile(wanted, options.context);
     const path = `/v1/templates/${segment(name)}`;
     const { signal } = options;
     return told(serverEvents(this.#client, path, { method: "PUT", upload, signal }), options);
@@ -54,7 +82,7 @@ export class Templates {
       base?: string;
       run?: string[];
       start?: string;
-      ready?: Schemas["ReadyCheck"];
+      ready?: TemplateReady;
     } = {},
   ): Promise<TemplateInfo> {
     const { base, run, start, ready, noCache, signal } = options;
@@ -93,30 +121,4 @@ async function told(
     options.progress?.(kind, body);
   }
   throw broken("a build that did not come to an end");
-}
-
-/** A tar archive of files, in this order. */
-function* archive(files: Record<string, string | Uint8Array>): Generator<Uint8Array> {
-  for (const [path, content] of Object.entries(files)) {
-    const bytes = Buffer.from(content as Uint8Array);
-    yield header(path, bytes.length);
-    yield bytes;
-    yield Buffer.alloc((BLOCK - (bytes.length % BLOCK)) % BLOCK);
-  }
-  yield Buffer.alloc(2 * BLOCK);
-}
-
-function header(path: string, size: number): Buffer {
-  const name = Buffer.from(path);
-  if (name.length > 100) throw new RangeError(`a path of at most 100 bytes is expected: ${path}`);
-  const block = Buffer.alloc(BLOCK);
-  name.copy(block, 0);
-  block.write("0000644\0" + "0000000\0" + "0000000\0", 100, "latin1");
-  block.write(`${size.toString(8).padStart(11, "0")}\0`, 124, "latin1");
-  block.write("00000000000\0", 136, "latin1");
-  block.write("        0", 148, "latin1");
-  block.write("ustar\x0000", 257, "latin1");
-  const sum = block.reduce((total, byte) => total + byte, 0);
-  block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
-  return block;
 }

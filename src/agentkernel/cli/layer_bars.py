@@ -69,11 +69,13 @@ class LayerBars:
 
     def _draw(self) -> None:
         try:
-            size = os.get_terminal_size(2)
+            columns, lines = os.get_terminal_size(2)
         except OSError:
-            size = os.terminal_size((80, 24))
-        rows = [_row(event)[: size.columns - 1] for event in self._layers.values()]
-        most = max(1, size.lines - 2)
+            columns, lines = 0, 0
+        # A terminal that does not know its size says 0.
+        columns, lines = columns or 80, lines or 24
+        rows = [_row(event)[: columns - 1] for event in self._layers.values()]
+        most = max(1, lines - 2)
         if len(rows) > most:
             rows = [*rows[: most - 1], f"… and {len(rows) - most + 1} layers more"]
         up = _UP.format(lines=self._drawn) if self._drawn else ""

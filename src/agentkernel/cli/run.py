@@ -42,8 +42,8 @@ def main(options: argparse.Namespace) -> int:
     command = command_fields(options, words)
     life: dict[str, Any] = {} if options.ttl is None else {"ttl_seconds": options.ttl}
     spec = spec_fields(options, transport.daemon)
-    if choice is not None and choice.environment:
-        spec["host_env"] = spec.get("host_env", {}) | choice.environment
+    if choice is not None:
+        _add_choice(spec, choice)
     if options.json:
         told = None if choice is None else {"chosen": choice.to_dict()}
         return collected(transport, "/v1/run", spec | life | command, told)
@@ -52,6 +52,14 @@ def main(options: argparse.Namespace) -> int:
     if isinstance(ended, int):
         return ended
     return finish(ended, words[0] if words else options.image, options.timeout, options.ttl)
+
+
+def _add_choice(spec: dict[str, Any], choice: Choice) -> None:
+    """The command's own program is what is to be run, whatever the image would begin with."""
+    if choice.image != "host":
+        spec.setdefault("entrypoint", [])
+    elif choice.environment:
+        spec["host_env"] = spec.get("host_env", {}) | choice.environment
 
 
 def _choose_here(options: argparse.Namespace, transport: Transport) -> None:

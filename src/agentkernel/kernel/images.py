@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from builtins import list as List
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from agentkernel.images.oci.archives.writing import Format, Saved, write_images
 from agentkernel.images.oci.layers import ensure_layers
 from agentkernel.images.oci.model import ContainerConfig, Platform, this_platform
 from agentkernel.images.oci.progress import Report
+from agentkernel.images.oci.reach import public_only
 from agentkernel.images.oci.reference import LOCAL, Reference, is_digest, parse_reference
 from agentkernel.images.oci.store import ImageStore, StoredImage
 from agentkernel.images.oci.work import LayerWorker
@@ -143,6 +145,9 @@ class Images:
     async def _fetch(
         self, wanted: Reference, platform: Platform | None, progress: Report | None
     ) -> str:
+        # Nobody joins a download that they could not have begun.
+        near = not public_only.get()
+
         async def work(report: Report) -> str:
             # Only who pulls pays for loading what that needs.
             from agentkernel.images.oci.registry.pulling import pull
@@ -151,6 +156,7 @@ class Images:
                 await self._unpack([digest], report)
 
             settings = await in_thread(_registry_settings)
+            settings = dataclasses.replace(settings, public_only=not near)
             with host_errors("fetching an image"):
                 pulled = await pull(
                     self.store,
@@ -162,7 +168,7 @@ class Images:
                 )
             return pulled.digest
 
-        return await self._fetchings.fetch((wanted, platform), work, progress)
+        return await self._fetchings.fetch((wanted, platform, near), work, progress)
 
     async def in_reach(self, reference: str) -> bool:
         """Whether an image is here, or a registry has it that answers at once."""
@@ -175,7 +181,10 @@ class Images:
 
         if self._reaching is None:
             self._reaching = Reaching()
-        return await self._reaching.ask(wanted, await in_thread(_registry_settings))
+        settings = await in_thread(_registry_settings)
+        # Who may not fetch it is not told whether it is there, either.
+        settings = dataclasses.replace(settings, public_only=public_only.get())
+        return await self._reaching.ask(wanted, settings)
 
     @audited("image.load")
     async def load(

@@ -24,6 +24,7 @@ from agentkernel.kernel.commands import ExecResult, run_command
 from agentkernel.kernel.image_use import StoredImages, with_image
 from agentkernel.kernel.spec import SandboxSpec, expand
 from agentkernel.kernel.state import state_directory
+from agentkernel.kernel.template_model import applied
 from agentkernel.network.policy.model import NetworkSetup
 from agentkernel.network.policy.presets import NONE
 from agentkernel.network.policy.request import NetworkRequest
@@ -59,6 +60,7 @@ class Runs:
     ) -> Sandbox:
         """`way_out`: with the rules and sockets of a network that nobody serves, to find out
         whether the machine can. Raises NetworkUnavailableError where it can't."""
+        spec = applied(spec)
         _check_needs_no_daemon(spec)
         backend = self.backends[spec.backend]
         blueprint = expand(spec, owned=True)

@@ -29,6 +29,7 @@ from agentkernel.images.dockerfile.model import (
 )
 from agentkernel.images.oci.reference import LOCAL, parse_reference
 from agentkernel.images.oci.store import StoredImage
+from agentkernel.kernel.spec import SandboxSpec
 
 LABEL = "agentkernel.template"
 PREFIX = f"{LOCAL}/template/"
@@ -109,6 +110,16 @@ def reference_of(name: str) -> str:
     """The image's name. Raises InvalidInputError for what can't be a template's."""
     check_name(name)
     return parse_reference(f"{PREFIX}{name}").name
+
+
+def applied(spec: SandboxSpec) -> SandboxSpec:
+    """A sandbox's spec that names a template, as one that names its image."""
+    if spec.template is None:
+        return spec
+    image = reference_of(spec.template)
+    if spec.image not in ("host", image):
+        raise InvalidInputError("a sandbox is made from an image or from a template, not both")
+    return msgspec.structs.replace(spec, image=image, template=None)
 
 
 def check(spec: TemplateSpec) -> None:

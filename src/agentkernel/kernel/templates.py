@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.errors import AgentKernelError, ImageInvalidError, InvalidInputError, NotFoundError
+from agentkernel.errors import AgentKernelError, ImageInvalidError, NotFoundError
 from agentkernel.images.building.context import Context
 from agentkernel.kernel.building.model import BuildNote, BuildRequest, Report
-from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import SandboxRecord
 from agentkernel.kernel.template_model import (
     Kept,
@@ -28,6 +27,7 @@ from agentkernel.kernel.template_model import (
     templates_of,
 )
 from agentkernel.kernel.threads import in_thread
+from agentkernel.network.policy.request import NetworkRequest
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -95,7 +95,10 @@ class Templates:
                 name,
                 spec,
                 context,
-                BuildRequest(no_cache=no_cache),
+                # Dependencies come from registries, and often from where the project is.
+                BuildRequest(
+                    no_cache=no_cache, network=NetworkRequest(allow=source.network().allow)
+                ),
                 report=report,
                 source=f"{source.url}@{commit}",
                 owner=owner,
@@ -139,14 +142,6 @@ class Templates:
         await self._kernel.images.remove(template.image, force=force, owner=owner)
 
     # -- sandboxes -------------------------------------------------------------------------------
-
-    def applied(self, spec: SandboxSpec) -> SandboxSpec:
-        """A spec that names a template, as one that names its image."""
-        if spec.template is None:
-            return spec
-        if spec.image not in ("host", reference_of(spec.template)):
-            raise InvalidInputError("a sandbox is made from an image or from a template, not both")
-        return msgspec.structs.replace(spec, image=reference_of(spec.template), template=None)
 
     async def begin(self, record: SandboxRecord, *, new: bool) -> SandboxRecord:
         """Runs the start command of a sandbox that was made from a template, and returns when it is

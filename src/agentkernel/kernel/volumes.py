@@ -64,7 +64,8 @@ class Volumes:
         self._finding = asyncio.Lock()
 
     async def load(self) -> None:
-        """Reads the rows, and removes what was left half made or half removed, or has no row.
+        """Reads the rows, and removes what was left half made or half removed. Files without a row
+        are not ours to remove: a row comes before its files and goes after them, so it was lost.
         Preconditions: no process of an import or export runs any more."""
         faults.point("volume.load")
         for record in await self._store.volumes():
@@ -74,11 +75,8 @@ class Volumes:
                 with contextlib.suppress(AgentKernelError):
                     await self._remove(record, "interrupted")
         for id in self._files.ids():
-            if id not in self._records:
-                try:
-                    await self._files.remove(id)
-                except AgentKernelError as exc:
-                    log.warning("a volume without a row can't be removed: %s: %s", id, exc.message)
+            if id not in self._records and not self._files.remove_empty(id):
+                log.warning("the files of a volume that no record knows are kept: volumes/%s", id)
 
     # -- looking ---------------------------------------------------------------------------------
 

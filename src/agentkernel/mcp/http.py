@@ -19,7 +19,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.kernel.life import LOCAL_OWNER
 from agentkernel.mcp.operator import Operator
 from agentkernel.mcp.service import Service
 from agentkernel.server.callers import owner_of

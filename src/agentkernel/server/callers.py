@@ -20,7 +20,7 @@ from starlette.requests import HTTPConnection
 from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.images.model import image_kind
-from agentkernel.kernel.kernel import LOCAL_OWNER
+from agentkernel.kernel.life import LOCAL_OWNER
 from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer, TokenRecord

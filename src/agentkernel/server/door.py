@@ -25,6 +25,7 @@ from agentkernel.errors import (
     RateLimitedError,
     UnauthenticatedError,
 )
+from agentkernel.images.oci.reach import public_only
 from agentkernel.server.app import Service
 from agentkernel.server.callers import OWNER_HEADER, SPEC_HEADER, Caller, on_the_socket, serving
 from agentkernel.server.problems import ending, problem_response, version_header
@@ -189,6 +190,7 @@ class Door:
         if PROTOCOL in scope.get("subprotocols", ()):
             send = _naming_protocol(send)
         token = serving.set(caller)
+        reach = public_only.set(not caller.users_spec and "host-paths" not in caller.scopes)
         try:
             with acting(self._entrance.actor(scope, caller)):
                 if self._service.stopping.is_set():
@@ -196,6 +198,7 @@ class Door:
                 else:
                     await self._serve(scope, receive, send)
         finally:
+            public_only.reset(reach)
             serving.reset(token)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:

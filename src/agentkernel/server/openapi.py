@@ -33,6 +33,7 @@ _TAGS: Final = {
     "events": "What happened, in order.",
     "network": "What a sandbox may reach, and what became of it.",
     "images": "What sandboxes are made from: fetched, loaded, saved, removed. Everybody's.",
+    "volumes": "Directories that outlive sandboxes, with what is in them.",
     "secrets": "What sandboxes may use without knowing it; no answer has a value.",
     "tokens": "Who may call over a network, and what.",
 }

@@ -83,7 +83,6 @@ EXEMPT = {
     "Tokens.over": "waits",
     "Templates.list": "looks at images",
     "Templates.get": "looks at an image",
-    "Templates.applied": "part of sandbox.create",
     "Templates.begin": "part of sandbox.create and sandbox.start; its job has a line of its own",
     "Volumes.load": "part of kernel.start; what it removes is noted",
     "Volumes.list": "looks at records",

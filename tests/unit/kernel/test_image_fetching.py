@@ -102,7 +102,7 @@ def test_sentences_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock += 3
     sentences(word("unpacking", 1))
     assert said == [
-        "fetching debian:12: 0.0 of 4.0 MiB",
+        "fetching debian:12: 1.0 of 4.0 MiB",
         "fetching debian:12: 2.0 of 4.0 MiB",
         "unpacking debian:12",
     ]

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentkernel.backends.base import THROUGH_GATEWAY, Blueprint, EffectiveLine
+from agentkernel.backends.base import THROUGH_GATEWAY, Blueprint, EffectiveLine, VolumeMount
 from agentkernel.backends.registry import backend_names
 from agentkernel.errors import GuestProtocolError
 from agentkernel.guest.binary import agentd_path
@@ -54,6 +55,31 @@ def findings(
     report = {name: Seen("EPERM") for name in CATALOGUE} | dict(answers)
     result = judge({user: report}, made, engine=engine, host=host, effective=effective)
     return {finding.name: finding for finding in result.findings}
+
+
+@pytest.mark.parametrize("engine", ["native", "gvisor"])
+def test_volumes_are_meant_and_nothing_else(engine: str) -> None:
+    made = msgspec.structs.replace(
+        blueprint(),
+        volumes=(
+            VolumeMount(id="a" * 20, name="a", path="/a b"),
+            VolumeMount(id="b" * 20, name="b", path="/ro", read_only=True),
+        ),
+    )
+    kind = "9p" if engine == "gvisor" else "ext4"
+
+    def found(name: str, *values: str) -> ProbeFinding:
+        report = {entry: Seen("EPERM") for entry in CATALOGUE} | {name: Seen("ok", values)}
+        result = judge({"root": report}, made, engine=engine)
+        return {finding.name: finding for finding in result.findings}[name]
+
+    place = "/state/volumes/x/data /dev/vda rw"
+    shown = found("mount.host_paths", f"/a\\040b {kind} {place}", f"/ro {kind} {place}")
+    assert shown.state == "open" and shown.expected and "volumes" in (shown.reason or "")
+    assert not found("mount.host_paths", f"/other {kind} {place}").expected
+    assert found("mount.writable", f"/a\\040b {kind}").expected
+    for other in ("/ro", "/other", "/a"):
+        assert not found("mount.writable", f"{other} {kind}").expected, other
 
 
 def test_both_sides_have_the_same_list() -> None:

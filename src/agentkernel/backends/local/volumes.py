@@ -82,6 +82,14 @@ class VolumeFiles:
             elif path.exists():
                 shutil.rmtree(path)
 
+    def remove_empty(self, id: str) -> bool:
+        """False: something is in it, and it stays."""
+        try:
+            os.rmdir(self._directory / id)
+        except OSError:
+            return False
+        return True
+
     async def measure(self, ids: Sequence[str]) -> dict[str, Measured]:
         """What they take now, also while sandboxes write to them."""
         found = await measure([self._directory / id for id in ids])

@@ -68,7 +68,7 @@ def _users(sandbox: Sandbox) -> tuple[list[str], list[str]]:
     users, notes = [], []
     for user in _USERS:
         try:
-            sandbox.check_user(user)
+            sandbox.check_user(_USERS[user])
         except UnsupportedError as exc:
             notes.append(f"not tried as {user}: {exc.message}")
         else:

@@ -34,7 +34,8 @@ def writable(also: Collection[str] = ()) -> Rule:
         for value in values:
             point, _, kind = value.partition(" ")
             is_node = kind == "devtmpfs" and point.startswith("/dev/")
-            if kind not in _OWN_TYPES and not is_node and value not in also:
+            is_meant = value in also or point in _volumes(at, read_only=False)
+            if kind not in _OWN_TYPES and not is_node and not is_meant:
                 wrong.append(value)
         points = (value.partition(" ")[0] for value in values)
         return _unless(wrong, "the sandbox's own files and nodes", *points)
@@ -42,9 +43,23 @@ def writable(also: Collection[str] = ()) -> Rule:
     return judged(check)
 
 
+def _volumes(at: Context, *, read_only: bool) -> set[str]:
+    """Where its volumes are, as the mount table writes it; `read_only`: also those that are so."""
+    return {
+        volume.path.replace("\\", "\\134").replace(" ", "\\040")
+        for volume in at.blueprint.volumes
+        if read_only or not volume.read_only
+    }
+
+
 def _host_paths(values: tuple[str, ...], at: Context) -> Verdict:
-    wrong = [value for value in values if not _is_same_path(value)]
-    return _unless(wrong, "toolchains, which are at the same path inside")
+    volumes = _volumes(at, read_only=True)
+    others = [value for value in values if value.partition(" ")[0] not in volumes]
+    wrong = [value for value in others if not _is_same_path(value)]
+    reasons = ["toolchains, which are at the same path inside"] if others else []
+    if len(others) < len(values):
+        reasons.append("volumes, whose place on the machine's disk can be read")
+    return _unless(wrong, "; ".join(reasons))
 
 
 def _is_same_path(value: str) -> bool:

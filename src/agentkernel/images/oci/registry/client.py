@@ -146,6 +146,8 @@ class RegistryClient:
         """The first time: how near the registry is, and whether it has TLS."""
         if self._identity is not None:
             return self._identity
+        if self._settings.public_only and not self.endpoint.configured:
+            await self._connections.require_public(self._origin)
         nearness = await self._connections.nearness(self._origin)
         if self.endpoint.maybe_plain and not await self._connections.speaks_tls(self._origin):
             self._origin = self._origin._replace(scheme="http")

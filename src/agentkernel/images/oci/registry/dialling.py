@@ -29,6 +29,7 @@ from agentkernel.images.oci.registry.failures import (
     broken,
     forbidden_way,
     misbehaved,
+    not_public,
     unreachable,
     untrusted,
 )
@@ -95,15 +96,27 @@ class Connections:
 
     async def judge(self, origin: Origin, allowed: Nearness) -> None:
         """Whether a registry may lead there. Raises RegistryError, Lost."""
+        words = await self._why_not(origin, allowed)
+        if words is not None:
+            raise forbidden_way(self._registry, words)
+
+    async def require_public(self, origin: Origin) -> None:
+        """For a registry whose name is the word of somebody who acts with less than the user.
+        Raises PolicyDeniedError, Lost."""
+        words = await self._why_not(origin, Nearness.PUBLIC)
+        if words is not None:
+            raise not_public(self._registry, words)
+
+    async def _why_not(self, origin: Origin, allowed: Nearness) -> str | None:
         if origin.authority in self._settings.insecure:
-            return
+            return None
         if self._proxy(origin) is not None:
             try:
                 addresses = [ip_address(origin.host)]
             except ValueError:
                 if is_loopback(origin.host) and allowed < Nearness.LOCAL:
-                    raise forbidden_way(self._registry, "this machine's loopback") from None
-                return
+                    return "this machine's loopback"
+                return None
         else:
             addresses = await self._resolve(origin)
         for address in addresses:
@@ -113,7 +126,8 @@ class Connections:
                 port_named=allowed >= Nearness.LOCAL,
             )
             if words is not None:
-                raise forbidden_way(self._registry, f"{origin.host} is {words}")
+                return f"{origin.host} is {words}"
+        return None
 
     async def speaks_tls(self, origin: Origin) -> bool:
         """Asked of this machine's loopback alone, where plain HTTP is as good. A server with a

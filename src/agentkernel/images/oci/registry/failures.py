@@ -14,6 +14,7 @@ import msgspec
 from agentkernel.errors import (
     AgentKernelError,
     NotFoundError,
+    PolicyDeniedError,
     RateLimitedError,
     RegistryDeniedError,
     RegistryError,
@@ -83,6 +84,15 @@ def forbidden_way(registry: str, why: str) -> RegistryError:
         f"{registry} leads to where nobody goes for it: {why}",
         hint="if that is right, name the host in images.insecure of config.toml",
         registry=registry,
+    )
+
+
+def not_public(registry: str, why: str) -> PolicyDeniedError:
+    return PolicyDeniedError(
+        f"the registry {registry} is not public: {why}; to have images fetched from there needs "
+        "the scope host-paths, which the caller has not",
+        hint="whoever has it can pull the image, or name a mirror in images.mirrors of config.toml",
+        needed="host-paths",
     )
 
 

@@ -52,13 +52,15 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class Endpoint:
     """One place of an image. `registry` is what people call it; `logins` are the keys of its
-    credentials; `maybe_plain`: it is on the loopback, where TLS is tried first and not missed."""
+    credentials; `maybe_plain`: it is on the loopback, where TLS is tried first and not missed;
+    `configured`: the user's config names it."""
 
     registry: str
     origin: Origin
     repository: str
     logins: tuple[str, ...]
     maybe_plain: bool = False
+    configured: bool = False
 
 
 def endpoints(reference: Reference, settings: RegistrySettings) -> list[Endpoint]:
@@ -89,7 +91,9 @@ def endpoints(reference: Reference, settings: RegistrySettings) -> list[Endpoint
     if loopback and ":" not in registry.rpartition("]")[2]:
         origin = Origin("http", origin.host, 80)
         loopback = False
-    found.append(Endpoint(registry, origin, reference.repository, (registry,), loopback))
+    found.append(
+        Endpoint(registry, origin, reference.repository, (registry,), loopback, configured=plain)
+    )
     return found
 
 
@@ -110,7 +114,7 @@ def _mirror(address: str, reference: Reference, settings: RegistrySettings) -> E
         )
     prefix = place.target.strip("/")
     repository = f"{prefix}/{reference.repository}" if prefix else reference.repository
-    return Endpoint(origin.authority, origin, repository, (origin.authority,))
+    return Endpoint(origin.authority, origin, repository, (origin.authority,), configured=True)
 
 
 def _is_insecure(authority: str, settings: RegistrySettings) -> bool:

@@ -29,10 +29,12 @@ class Pace:
 @dataclass(frozen=True)
 class RegistrySettings:
     """`mirrors`: addresses that are tried before a registry itself. `insecure`: hosts (with a port
-    if it is not 80) that are spoken to in plain HTTP. The rest is as for sandboxes' traffic."""
+    if it is not 80) that are spoken to in plain HTTP. `public_only`: no other registry that is not
+    public is asked, see `reach`. The rest is as for sandboxes' traffic."""
 
     mirrors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     insecure: frozenset[str] = frozenset()
+    public_only: bool = False
     upstream_ca: str | None = None
     upstream_proxy: str = "auto"
     certificates: str = CERTIFICATES
