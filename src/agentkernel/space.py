@@ -23,6 +23,7 @@ HINT: Final = (
 # Unless the user says otherwise, the smaller of the two stays free.
 _DEFAULT_BYTES: Final = 1 << 30
 _DEFAULT_SHARE: Final = 20
+LOOK_BYTES: Final = 16 << 20
 
 _chosen: int | None = None
 
@@ -82,3 +83,20 @@ def require_space(path: str | os.PathLike[str], size: int = 0) -> None:
         reserve_bytes=room.reserve,
         needed_bytes=size,
     )
+
+
+class Watched:
+    """For one who writes and does not know how much: `add` what was written. Now and then it
+    raises as `require_space` does."""
+
+    __slots__ = ("_path", "_unlooked")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._unlooked = 0
+
+    def add(self, size: int) -> None:
+        self._unlooked += size
+        if self._unlooked >= LOOK_BYTES:
+            self._unlooked = 0
+            require_space(self._path)

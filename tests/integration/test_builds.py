@@ -17,8 +17,15 @@ from typing import Any
 
 import pytest
 
+from agentkernel import space
 from agentkernel.backends.local.idmaps import own_maps
-from agentkernel.errors import ImageBuildError, InvalidInputError, NotFoundError, UnsupportedError
+from agentkernel.errors import (
+    ImageBuildError,
+    InvalidInputError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnsupportedError,
+)
 from agentkernel.images.building.cache import BuildCache, build_cache_bytes, prune_build_cache
 from agentkernel.images.building.listing import Listings
 from agentkernel.images.building.tree import Entry
@@ -387,3 +394,16 @@ def _by_buildah(
         )
     differences = compare.config_differences(document, inspected)
     return found, [line for line in differences if not line.startswith("history")]
+
+
+async def test_a_command_ends_before_the_disk_is_full(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Told(list[BuildEvent]):
+        def append(self, event: BuildEvent) -> None:
+            if isinstance(event, BuildOutput) and "begun" in event.text:
+                monkeypatch.setattr(space, "_chosen", 1 << 60)
+
+    async with asyncio.timeout(60):
+        with pytest.raises(ResourceExhaustedError, match="nearly full"):
+            await build(kernel, "RUN echo begun; sleep 600", events=Told())

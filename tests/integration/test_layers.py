@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkernel.errors import ImageInvalidError
+from agentkernel import space
+from agentkernel.errors import ImageInvalidError, ResourceExhaustedError
 from agentkernel.images.oci.work import LayerLimits
 
 from .layer_archives import (
@@ -481,3 +482,15 @@ def test_removing_what_is_not_there(own: Bench) -> None:
     own.worker.remove(str(own.layer))
     own.worker.remove(str(own.layer))
     assert not own.layer.exists()
+
+
+def test_a_layer_that_grows_leaves_the_reserve(own: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few bytes may stand for a full disk."""
+    archive = Archive().add("zeros", bytes(4 << 20)).done()
+    monkeypatch.setattr(space, "LOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(space, "_chosen", 1 << 60)
+    with pytest.raises(ResourceExhaustedError, match="nearly full"):
+        own.unpack(archive, blob=gzip.compress(archive))
+    monkeypatch.setattr(space, "_chosen", 0)
+    own.again()
+    assert own.unpack(archive, blob=gzip.compress(archive)).bytes == 4 << 20

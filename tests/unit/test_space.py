@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 
 from agentkernel import space
 from agentkernel.errors import HostError, ResourceExhaustedError
+from agentkernel.images.building.context import Context
+from agentkernel.images.oci.store import ImageStore
 from agentkernel.quantities import short_size
+
+from .images.building.making import archive_of
 
 GIB = 1 << 30
 
@@ -95,3 +100,27 @@ def test_a_place_that_cant_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_sizes_for_people(size: int, text: str) -> None:
     assert short_size(size) == text
+
+
+def test_a_context_leaves_the_reserve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fed() -> Context:
+        context = Context(io.BytesIO(), space=space.Watched(tmp_path))
+        context.feed(archive_of({"zeros": bytes(4 << 20)}))
+        return context
+
+    monkeypatch.setattr(space, "LOOK_BYTES", 1 << 20)
+    space.set_reserve(1 << 60)
+    with pytest.raises(ResourceExhaustedError):
+        fed()
+    space.set_reserve(0)
+    assert fed().tree.resolve("zeros")[1] is not None
+
+
+def test_a_blob_leaves_the_reserve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(space, "LOOK_BYTES", 1 << 20)
+    space.set_reserve(0)
+    with ImageStore(tmp_path).new_blob() as blob:
+        blob.write(bytes(1 << 20))
+        space.set_reserve(1 << 60)
+        with pytest.raises(ResourceExhaustedError):
+            blob.write(bytes(1 << 20))

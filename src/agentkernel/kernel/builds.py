@@ -26,6 +26,7 @@ from agentkernel.kernel.building.model import BuildRequest, Built, Report
 from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.threads import block_in_threads, in_thread
 from agentkernel.network.policy.request import expand_network
+from agentkernel.space import Watched
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -50,7 +51,7 @@ class Builds:
         directory = self._kernel.state_dir / "images"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as file:
-            yield Context(cast(BinaryIO, file))
+            yield Context(cast(BinaryIO, file), space=Watched(directory))
 
     @audited("image.build")
     @holding_images

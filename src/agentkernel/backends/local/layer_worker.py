@@ -28,6 +28,7 @@ from agentkernel.errors import AgentKernelError, HostError, ImageInvalidError, L
 from agentkernel.guest.binary import agentd_path
 from agentkernel.images.oci.compression import uncompressed
 from agentkernel.images.oci.work import LAYER_LIMITS, Count, LayerLimits, Packed, Unpacked
+from agentkernel.space import Watched
 from agentkernel.texts import printable
 
 # Changes when the same archive would become other files.
@@ -66,7 +67,7 @@ class LocalLayerWorker:
         hashed = hashlib.sha256()
         plan = self._plan(target, limits, sync=sync)
         with _opened(blob) as file, _Box("unpack", plan, "w") as box:
-            left = limits.bytes
+            left, space = limits.bytes, Watched(target)
             for piece in uncompressed(file, progress):
                 left -= len(piece)
                 if left < 0:
@@ -74,6 +75,8 @@ class LocalLayerWorker:
                 hashed.update(piece)
                 if not box.write(piece):
                     break
+                # What is small when it comes may be large here.
+                space.add(len(piece))
             result = box.result(limits)
         if f"sha256:{hashed.hexdigest()}" != diff_id:
             raise ImageInvalidError(

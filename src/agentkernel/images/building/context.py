@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from agentkernel.images.building.tree import Entry, Tree
+from agentkernel.space import Watched
 from agentkernel.trees.entries import DEFAULT_TREE_BYTES, DEFAULT_TREE_FILES, FileType, TreeEntry
 from agentkernel.trees.tar_reader import TarReader
 
@@ -20,7 +21,7 @@ _CHUNK = 1 << 20
 
 class Context:
     """`feed` it the archive, then `finish`. `file` is where the bytes of its files go: an unnamed
-    one, which is gone with whoever holds it."""
+    one, which is gone with whoever holds it. `space`: whether there is room for them."""
 
     def __init__(
         self,
@@ -28,8 +29,10 @@ class Context:
         *,
         limit_bytes: int = DEFAULT_TREE_BYTES,
         limit_files: int = DEFAULT_TREE_FILES,
+        space: Watched | None = None,
     ) -> None:
         self.tree = Tree()
+        self._space = space
         self._file = file
         self._reader = TarReader(limit_bytes=limit_bytes, limit_files=limit_files)
         self._at = 0
@@ -39,11 +42,14 @@ class Context:
         self._hash = hashlib.sha256()
 
     def feed(self, data: bytes) -> None:
-        """Raises InvalidInputError for what is no such archive, or too large."""
+        """Raises InvalidInputError for what is no such archive, or too large, and
+        ResourceExhaustedError."""
         for part in self._reader.feed(data):
             if isinstance(part, TreeEntry):
                 self._begin(part)
             else:
+                if self._space is not None:
+                    self._space.add(len(part))
                 self._file.write(part)
                 self._hash.update(part)
                 self._at += len(part)

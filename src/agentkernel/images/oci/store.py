@@ -40,7 +40,7 @@ from agentkernel.images.oci.model import (
     decode_manifest,
 )
 from agentkernel.images.oci.reference import is_digest, parse_reference
-from agentkernel.space import require_space
+from agentkernel.space import Watched, require_space
 
 _SHORT_ID = re.compile(r"[0-9a-f]{6,64}\Z")
 _COPY_BYTES = 1 << 20
@@ -337,6 +337,7 @@ class NewBlob:
         self._store = store
         self._path = path
         self._fd = fd
+        self._space = Watched(store.directory)
 
     @property
     def fd(self) -> int:
@@ -354,6 +355,7 @@ class NewBlob:
         os.lseek(self._fd, 0, os.SEEK_SET)
 
     def write(self, content: bytes | memoryview) -> None:
+        self._space.add(len(content))
         view = memoryview(content)
         while view:
             view = view[os.write(self._fd, view) :]

@@ -6,9 +6,9 @@ import asyncio
 import codecs
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agentkernel import faults
 from agentkernel.backends.base import Sandbox
@@ -30,6 +30,8 @@ LABEL = "agentkernel.build"
 SCRIPT = "/dev/shm/agentkernel-heredoc"
 _LAST_LINES = 20
 _LAST_BYTES = 4096
+# How often it is looked how much room a RUN has left.
+_LOOK_SECONDS = 0.5
 
 Write = Callable[[str], Awaitable[None]]
 
@@ -82,7 +84,7 @@ async def run_task(
     )
     made: list[Layer] = []
     try:
-        await _carry_out(kernel, record.id, task, write)
+        await _while_space(kernel, _carry_out(kernel, record.id, task, write))
         faults.point("build.ran")
 
         async def take(sandbox: Sandbox) -> None:
@@ -94,6 +96,20 @@ async def run_task(
         with contextlib.suppress(NotFoundError):
             await asyncio.shield(kernel.remove(record.id, reason="its step failed"))
     return made[0]
+
+
+async def _while_space(kernel: Kernel, work: Coroutine[Any, Any, None]) -> None:
+    """A RUN's files have no bound of their own: it ends before it takes what must stay free. Raises
+    ResourceExhaustedError."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait((task,), timeout=_LOOK_SECONDS))[0]:
+            kernel.system.require_space()
+        task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
 
 
 def _layer(
