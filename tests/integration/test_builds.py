@@ -176,9 +176,9 @@ async def test_another_user_needs_another_id(kernel: Kernel) -> None:
     if not SINGLE:
         await build(kernel, "USER 1000\nRUN true")
         return
-    with pytest.raises(ImageBuildError, match="line 7: the command could not be") as caught:
+    with pytest.raises(ImageBuildError, match="line 7: this sandbox has one user id") as caught:
         await build(kernel, "USER 1000\nRUN true")
-    assert "/etc/subuid" in (caught.value.hint or "")
+    assert caught.value.hint
 
 
 async def test_stages(kernel: Kernel) -> None:

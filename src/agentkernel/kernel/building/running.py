@@ -161,7 +161,7 @@ async def _carry_out(kernel: Kernel, id: str, task: Task, write: Write) -> None:
         f"line {task.line}: {_ending(status)}: {task.name[:200]}"
         if task.line
         else f"{_ending(status)}: {task.name[:200]}",
-        hint=_hint(status, task.user),
+        hint=_hint(status),
         step=task.name[:1000],
         line=task.line,
         exit_code=status.exit_code,
@@ -187,14 +187,9 @@ def _ending(status: ExitStatus) -> str:
     return f"the command was {status.outcome.value}"
 
 
-def _hint(status: ExitStatus, user: str) -> str | None:
+def _hint(status: ExitStatus) -> str | None:
     if status.outcome is Outcome.OOM:
         return "give it more: --memory 8G"
-    if status.outcome is Outcome.NOT_STARTED and status.errno == "EPERM" and user:
-        return (
-            f"as USER {user[:60]} it needs another id, and an account without subuids has one: add "
-            "a range for it to /etc/subuid and /etc/subgid, or build as root"
-        )
     return None
 
 
