@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.workspaces.checking import find_repository
-from agentkernel.workspaces.git import Git, GitError, GitPlace, find_git
+from agentkernel.workspaces.git import Git, GitError, GitPlace, find_git, read_beginning
 
 _MOST_HEAD = 4096
 
@@ -89,10 +89,10 @@ def _head(own: str) -> str:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(_MOST_HEAD).partition("\n")[0].strip()
+        text = read_beginning(path, _MOST_HEAD).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
+    return text.partition("\n")[0].strip().replace("\0", "")
 
 
 def place_of(common: str) -> GitPlace:

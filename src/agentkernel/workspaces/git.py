@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import resource
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -27,6 +29,8 @@ from agentkernel.workspaces.checking import find_repository
 SECONDS = 60.0
 _MOST_DRAINED = 8 << 20
 _MOST_EXCLUDES = 1 << 20
+_MOST_OUTPUT = 256 << 20
+_MOST_MEMORY = 2 << 30
 _OFF = tuple(
     word
     for setting in (
@@ -199,23 +203,45 @@ class Git:
         accept: Sequence[int],
         writes: bool,
     ) -> bytes:
-        given: dict[str, object] = (
-            {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
-        )
+        """A small repository may stand for endless trees: what it takes is bounded."""
+        is_late = threading.Event()
         try:
-            done = subprocess.run(  # type: ignore[call-overload]
-                [self._program or "git", *_OFF, *words],
-                env=environment, cwd=cwd, capture_output=True, timeout=SECONDS, check=False,
-                **given, **(self._as if writes else {}),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise GitError(f"git {words[0]} did not end in {SECONDS:g} s") from None
+            with contextlib.ExitStack() as stack:
+                errors = stack.enter_context(tempfile.TemporaryFile())
+                if isinstance(stdin, bytes):
+                    given = stack.enter_context(tempfile.TemporaryFile())
+                    given.write(stdin)
+                    given.seek(0)
+                    stdin = given
+                process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
+                    [self._program or "git", *_OFF, *words],
+                    env=environment, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=errors,
+                    **(self._as if writes else {}),
+                )  # fmt: skip
+                stack.callback(_end, process)
+                with contextlib.suppress(OSError):  # it has ended already
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MOST_MEMORY,) * 2)
+
+                def stop() -> None:
+                    is_late.set()
+                    process.kill()
+
+                timer = threading.Timer(SECONDS, stop)
+                stack.callback(timer.cancel)
+                timer.start()
+                assert process.stdout
+                output = process.stdout.read(_MOST_OUTPUT + 1)
+                if len(output) > _MOST_OUTPUT:
+                    raise GitError(f"git {words[0]} has more than {_MOST_OUTPUT >> 20} MiB to say")
+                status = process.wait()
+                errors.seek(max(0, errors.seek(0, os.SEEK_END) - 300))
+                said = errors.read().decode(errors="replace").strip()
         except OSError as exc:
             raise GitError(f"git can't be run: {exc.strerror}") from None
-        if done.returncode not in accept:
-            said = done.stderr.decode(errors="replace").strip()
-            raise GitError(f"git {words[0]}: {said[-300:] or f'status {done.returncode}'}")
-        output: bytes = done.stdout
+        if is_late.is_set():
+            raise GitError(f"git {words[0]} did not end in {SECONDS:g} s")
+        if status not in accept:
+            raise GitError(f"git {words[0]}: {said or f'status {status}'}")
         return output
 
     def _take_excludes(self) -> None:
@@ -223,9 +249,7 @@ class Git:
         texts = []
         for path in (f"{self.place.common}/info/exclude", _users_excludes()):
             with contextlib.suppress(OSError):
-                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                with open(fd, "rb") as file:
-                    texts.append(file.read(_MOST_EXCLUDES))
+                texts.append(read_beginning(path, _MOST_EXCLUDES))
         # The last word is the repository's.
         self.write_scratch("info/exclude", b"\n".join(reversed(texts)))
 
@@ -237,8 +261,7 @@ class Git:
     def _is_sha256(self) -> bool:
         """Only that is read of the repository's configuration; it decides nothing but lengths."""
         try:
-            with open(f"{self.place.common}/config", "rb") as file:
-                text = file.read(1 << 16).lower()
+            text = read_beginning(f"{self.place.common}/config", 1 << 16).lower()
         except OSError:
             return False
         return any(
@@ -260,6 +283,21 @@ class Git:
             "GIT_NO_LAZY_FETCH": "1",
             "GIT_ALLOW_PROTOCOL": "none",
         }
+
+
+def read_beginning(path: str, most: int) -> bytes:
+    """Of a file of somebody's repository, which may be a pipe: nobody waits for its writer. Raises
+    OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        return file.read(most) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
 
 
 def _users_excludes() -> str:

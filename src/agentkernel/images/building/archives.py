@@ -20,6 +20,8 @@ from agentkernel.errors import ImageInvalidError
 from agentkernel.images.building.tree import Entry
 
 _META_BYTES = 1 << 20
+_CHUNK = 1 << 18
+_XZ_MEMORY = 128 << 20
 _META = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,
@@ -61,10 +63,42 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     if kind == "bzip2":
         return cast(BinaryIO, bz2.BZ2File(file))
     if kind == "xz":
-        return cast(BinaryIO, lzma.LZMAFile(file))
+        return cast(BinaryIO, _Xz(file))
     if kind == "zstd":
         return _zstd(file)
     return file
+
+
+class _Xz:
+    """As LZMAFile, but an archive does not say how much memory it takes to read it: that may be
+    4 GiB. `xz -9` needs 65 MiB."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._engine: lzma.LZMADecompressor | None = None
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        while True:
+            engine = self._engine
+            if engine is None:
+                # One stream may follow another; zeros between them are padding.
+                while not (rest := self._rest.lstrip(b"\0")):
+                    self._rest = self._file.read(_CHUNK)
+                    if not self._rest:
+                        return b""
+                self._rest = rest
+                engine = self._engine = lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+            if engine.needs_input and not self._rest:
+                self._rest = self._file.read(_CHUNK)
+                if not self._rest:
+                    raise EOFError("its compressed data end in the middle")
+            data, self._rest = self._rest, b""
+            piece = engine.decompress(data, size)
+            if engine.eof:
+                self._rest, self._engine = engine.unused_data, None
+            if piece:
+                return piece
 
 
 def _zstd(file: BinaryIO) -> BinaryIO:

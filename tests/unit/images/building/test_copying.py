@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agentkernel.errors import ImageInvalidError, InvalidInputError
+from agentkernel.images.building.archives import is_tar, opened
 from agentkernel.images.building.copying import Copying
 from agentkernel.images.building.layers import copied_layer, unpacked
 
@@ -205,6 +208,26 @@ def test_add_unpacks_archives_with_their_owners(tmp_path: Path) -> None:
     assert (made.members["n/e/f"].uid, made.members["n/e/f"].gid) == (7, 8)
     assert made.members["n/e"].mode == 0o711
     assert made.members["n/s"].linkname == "/etc/passwd"
+
+
+def test_an_archive_does_not_say_how_much_memory_it_takes() -> None:
+    """In xz it could say 4 GiB: the daemon's."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("small"))
+    plain = output.getvalue()
+    archive = bytearray(lzma.compress(plain))
+    size = (archive[12] + 1) * 4
+    header = archive[12 : 12 + size]
+    header[header.index(b"\x21\x01") + 2] = 40  # the dictionary of the filter LZMA2: 4 GiB
+    header[-4:] = zlib.crc32(header[:-4]).to_bytes(4, "little")
+    assert not is_tar(io.BytesIO(archive[:12] + header + archive[12 + size :]))
+    assert is_tar(io.BytesIO(archive))
+    # Streams one after the other are one, with padding between them.
+    half = len(plain) // 2
+    several = lzma.compress(plain[:half]) + bytes(8) + lzma.compress(plain[half:], preset=9)
+    with opened(io.BytesIO(several)) as tar:
+        assert tar.getnames() == ["small"]
 
 
 @pytest.mark.parametrize("kind", ["w", "w:gz", "w:bz2", "w:xz"])
