@@ -67,6 +67,7 @@ class Layer:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=("debian", "small"), help="one of the layers")
     parser.add_argument("--debian", type=Path, help="made by mmdebstrap; unless given, it is made")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
@@ -75,7 +76,10 @@ def main() -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was made is removed
     parts = [_heading(options.rounds)]
-    for make in (partial(_debian, made=options.debian), _small_files):
+    makers = {"debian": partial(_debian, made=options.debian), "small": _small_files}
+    for name, make in makers.items():
+        if options.only not in (None, name):
+            continue
         with tempfile.TemporaryDirectory(prefix="ak-images-") as scratch:
             layer = make(Path(scratch))
             if layer is not None:

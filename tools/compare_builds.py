@@ -436,16 +436,17 @@ def report(results: list[dict[str, Any]], path: Path) -> None:
         "# Images built by agentkernel and by buildah",
         "",
         f"`tools/compare_builds.py` on {time.strftime('%Y-%m-%d')} at {commit}, as root, Linux "
-        f"{platform.release()}, {os.cpu_count()} cores, buildah {buildah} (`bud --isolation chroot "
-        "--layers --format docker`). Bases from a registry on loopback, made by mmdebstrap from "
-        "Debian 12; packages from the machine's own registries.",
+        f"{platform.release().partition('-')[0]}, {os.cpu_count()} cores, buildah {buildah} "
+        "(`bud --isolation chroot --layers --format docker`). Bases from a registry on "
+        "loopback, made by mmdebstrap from Debian 12; packages from the machine's own registries.",
         "",
         "Compared name by name after `umoci unpack` of both: type, mode, owner, content, target of "
         "links; and in the config: environment, command, entrypoint, working directory, user, "
         "ports, labels, volumes, stop signal, health check, shell, author, and which lines of the "
-        "history have a layer. Then the image was run and built again.",
+        "history have a layer. Then the image was run and built again. Times are those of a first "
+        "build with pulling its base; other work may go on beside it.",
         "",
-        "| Dockerfile | names | different | config | runs | again | ours | again | buildah |",
+        "| Dockerfile | names | different | config | runs | again | ours | ours again | buildah |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [

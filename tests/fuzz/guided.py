@@ -15,6 +15,7 @@ with atheris.instrument_imports(include=["agentkernel"]):
         callers,
         hostile_agent,
         hostile_archives,
+        hostile_builds,
         hostile_daemon,
         hostile_guests,
         hostile_images,
@@ -27,7 +28,7 @@ TARGETS = {
     one.name: one
     for module in (
         *(hostile_agent, hostile_daemon, callers, hostile_images, hostile_archives),
-        *(hostile_guests, hostile_projects, models),
+        *(hostile_guests, hostile_projects, hostile_builds, models),
     )
     for one in module.TARGETS
 }

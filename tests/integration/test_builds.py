@@ -172,6 +172,15 @@ async def test_errors_have_their_line(kernel: Kernel, text: str, said: str) -> N
     assert caught.value.message.startswith(said), caught.value.message
 
 
+async def test_another_user_needs_another_id(kernel: Kernel) -> None:
+    if not SINGLE:
+        await build(kernel, "USER 1000\nRUN true")
+        return
+    with pytest.raises(ImageBuildError, match="line 7: this sandbox has one user id") as caught:
+        await build(kernel, "USER 1000\nRUN true")
+    assert caught.value.hint
+
+
 async def test_stages(kernel: Kernel) -> None:
     text = (
         BASE

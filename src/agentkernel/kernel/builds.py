@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from agentkernel import faults
 from agentkernel.audit.trail import Trail, audited
+from agentkernel.backends.local.shortages import host_errors
 from agentkernel.errors import InvalidInputError, ResourceExhaustedError
 from agentkernel.ids import new_id
 from agentkernel.images.building.context import Context
@@ -79,16 +80,17 @@ class Builds:
         store = self._kernel.images.store
         self._running += 1
         try:
-            async with block_in_threads(store.adding()):
-                execution = Execution(
-                    self._kernel, self._worker, new_id(), steps, context, wanted, report, owner
-                )
-                state = await execution.run()
-                digest = await in_thread(state.write, store)
-                faults.point("build.image")
-                for name in names:
-                    await in_thread(store.tag, name, digest)
-                faults.point("build.named")
+            with host_errors("building the image"):
+                async with block_in_threads(store.adding()):
+                    execution = Execution(
+                        self._kernel, self._worker, new_id(), steps, context, wanted, report, owner
+                    )
+                    state = await execution.run()
+                    digest = await in_thread(state.write, store)
+                    faults.point("build.image")
+                    for name in names:
+                        await in_thread(store.tag, name, digest)
+                    faults.point("build.named")
         finally:
             self._running -= 1
         image = await in_thread(store.image, digest)

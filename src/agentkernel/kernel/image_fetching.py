@@ -25,6 +25,7 @@ class Fetching:
         self._listeners: list[Report] = []
         self._waiting = 0
         self.task = asyncio.ensure_future(work(self.report))
+        self.task.add_done_callback(_seen)
 
     def report(self, event: PullProgress) -> None:
         """From any thread."""
@@ -51,6 +52,11 @@ class Fetching:
             if not self._waiting and not self.task.done():
                 self.task.cancel()
                 await asyncio.wait((self.task,))
+
+
+def _seen(task: asyncio.Future[str]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever asked may have left
 
 
 class Fetchings:

@@ -181,7 +181,10 @@ class Images:
 
         if self._reaching is None:
             self._reaching = Reaching()
-        return await self._reaching.ask(wanted, await in_thread(_registry_settings))
+        settings = await in_thread(_registry_settings)
+        # Who may not fetch it is not told whether it is there, either.
+        settings = dataclasses.replace(settings, public_only=public_only.get())
+        return await self._reaching.ask(wanted, settings)
 
     @audited("image.load")
     async def load(

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from agentkernel.backends.local.shortages import host_errors
 from agentkernel.errors import InvalidInputError
 from agentkernel.images.building.context import Context
 from agentkernel.images.dockerfile.model import MAX_FILE_BYTES, Build
@@ -95,10 +96,15 @@ async def _receive(request: Request, context: Context) -> None:
         async for piece in pieces:
             buffer += piece
             if len(buffer) >= _BATCH:
-                await in_thread(context.feed, bytes(buffer))
+                await _feed(context, bytes(buffer))
                 buffer.clear()
-        await in_thread(context.feed, bytes(buffer))
+        await _feed(context, bytes(buffer))
         await in_thread(context.finish)
+
+
+async def _feed(context: Context, data: bytes) -> None:
+    with host_errors("keeping the context"):
+        await in_thread(context.feed, data)
 
 
 def _wanted(context: Context) -> ImageBuild:

@@ -29,6 +29,7 @@ class Telling(Generic[W, T]):
         self._untold: dict[object, W] = {}
         self._heard = asyncio.Event()
         self.task: asyncio.Future[T] = asyncio.ensure_future(work(self._hear))
+        self.task.add_done_callback(_seen)
 
     def _hear(self, word: W) -> None:
         self._loop.call_soon_threadsafe(self._note, word)
@@ -72,3 +73,8 @@ class Telling(Generic[W, T]):
         if not self.task.done():
             self.task.cancel()
             await asyncio.wait((self.task,))
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever asked may have left
