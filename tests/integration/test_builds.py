@@ -407,3 +407,17 @@ async def test_a_command_ends_before_the_disk_is_full(
     async with asyncio.timeout(60):
         with pytest.raises(ResourceExhaustedError, match="nearly full"):
             await build(kernel, "RUN echo begun; sleep 600", events=Told())
+
+
+async def test_values_that_grow(kernel: Kernel) -> None:
+    """A few lines of a Dockerfile are no gigabytes of the daemon's memory."""
+    grown = "FROM scratch\nARG A=" + "x" * 60000 + "\nARG B=" + "$A" * 15 + "\n"
+    many = "".join(f"ARG V{number}=$B\n" for number in range(200))
+    with pytest.raises(ImageBuildError, match="more than 32 MiB together"):
+        await build(kernel, grown + many)
+    envs = "".join(f"ENV V{number}=$A\n" for number in range(80))
+    with pytest.raises(InvalidInputError, match="no image: the image's config has more than 4 MiB"):
+        await build(kernel, grown + envs)
+    with pytest.raises(InvalidInputError, match="no image: .*Env"):
+        await build(kernel, grown + "ENV V=$B\n")
+    assert (await build(kernel, grown + "ENV V=$A\n")).digest

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agentkernel.errors import InvalidInputError
 from agentkernel.images.dockerfile.model import Arg
 from agentkernel.images.dockerfile.words import expand
 from agentkernel.images.oci.model import Platform
 
+MAX_TEXT = 32 << 20
 # May be given without an ARG, and leave no trace: neither in the history nor in the cache's keys.
 PROXIES = frozenset(
     name
@@ -43,6 +45,7 @@ class Arguments:
         self.unused = set(given) - PROXIES
         self._known = platform_arguments(platform)
         self._global: dict[str, str] = {}
+        self._left = MAX_TEXT
 
     def declare(self, arguments: Iterable[Arg]) -> None:
         for argument in arguments:
@@ -55,7 +58,16 @@ class Arguments:
 
     def expand(self, text: str) -> str:
         """In a FROM, or in an ARG before it."""
-        return expand(text, {**self._known, **self._global}, escape=self.escape)
+        return self.counted(expand(text, {**self._known, **self._global}, escape=self.escape))
+
+    def counted(self, text: str) -> str:
+        """Few lines may stand for many large values: all that a build works out is bounded."""
+        self._left -= len(text)
+        if self._left < 0:
+            raise InvalidInputError(
+                f"the values of the build are more than {MAX_TEXT >> 20} MiB together"
+            )
+        return text
 
     def value(self, name: str) -> str | None:
         """Of an ARG that a stage names without a default. None: it is declared and has none."""
@@ -83,7 +95,8 @@ class StageVariables:
                 self.declared[name] = value
 
     def expand(self, text: str) -> str:
-        return expand(text, self.all, escape=self._arguments.escape)
+        arguments = self._arguments
+        return arguments.counted(expand(text, self.all, escape=arguments.escape))
 
     @property
     def escape(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from agentkernel.errors import ImageInvalidError, InvalidInputError
 from agentkernel.images.building.config import Changing
 from agentkernel.images.building.writing import Layer
 from agentkernel.images.dockerfile.variables import Arguments, StageVariables
@@ -21,8 +22,9 @@ from agentkernel.images.oci.model import (
     Manifest,
     Platform,
     RootFs,
+    decode_config,
 )
-from agentkernel.images.oci.store import ImageStore, StoredImage
+from agentkernel.images.oci.store import ImageStore, StoredImage, digest_of
 
 EPOCH = "1970-01-01T00:00:00Z"
 
@@ -92,14 +94,22 @@ class State:
         )
 
     def write(self, store: ImageStore) -> str:
-        """The image as it is now, in the store; its manifest's digest. Preconditions: `adding`."""
+        """The image as it is now, in the store; its manifest's digest. Preconditions: `adding`.
+        Raises InvalidInputError for one that nobody could read."""
         config = msgspec.json.encode(self.config())
-        digest = store.put_document(config)
         manifest = Manifest(
-            config=Descriptor(OCI_CONFIG, digest, len(config)),
+            config=Descriptor(OCI_CONFIG, digest_of(config), len(config)),
             layers=[layer.blob for layer in self.layers],
             media_type=OCI_MANIFEST,
         )
+        try:
+            decode_config(config, manifest)
+        except ImageInvalidError as exc:
+            raise InvalidInputError(
+                f"what is built would be no image: {exc.message}",
+                hint="its config holds all values of ENV and LABEL and the text of every step",
+            ) from None
+        store.put_document(config)
         return store.put_document(msgspec.json.encode(manifest))
 
 
