@@ -17,9 +17,11 @@ from agentkernel.errors import (
     GuestDiskFullError,
     InvalidInputError,
     NotFoundError,
+    ResourceExhaustedError,
     UnenforceableError,
     UnsupportedError,
 )
+from agentkernel.kernel import volumes as volumes_module
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.runs import Runs
 from agentkernel.kernel.spec import SandboxSpec
@@ -428,3 +430,16 @@ async def test_what_takes_how_much(kernel: Kernel) -> None:
         ("box", "/v", False)
     ]
     assert (await kernel.volumes.list())[0].used_bytes is None
+
+
+async def test_so_many_archives_at_once(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that may only look could have as many sandboxes as connections."""
+    monkeypatch.setattr(volumes_module, "MAX_ARCHIVES", 1)
+    await kernel.volumes.create("one", owner="local")
+    async with kernel.volumes.export("one") as pieces:
+        assert await anext(pieces)
+        with pytest.raises(ResourceExhaustedError):
+            async with kernel.volumes.export("one"):
+                pass
+    async with kernel.volumes.export("one") as pieces:
+        assert await anext(pieces)

@@ -180,6 +180,16 @@ def test_who_may(network_daemon: NetworkDaemon) -> None:
     assert (status, problem["code"]) == (403, "policy_denied")
 
 
+def build_archive(wanted: dict[str, Any]) -> bytes:
+    content = json.dumps(wanted).encode()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        info = tarfile.TarInfo(".agentkernel-build.json")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    return archive.getvalue()
+
+
 @pytest.fixture
 def near_registry() -> Iterator[tuple[str, list[str]]]:
     """A service on this machine's loopback that has no image; and who asked it for what."""
@@ -211,17 +221,12 @@ def test_a_registry_of_this_machine_needs_the_scope_of_its_directories(
     reference = f"{address}/inside:1"
     manager = network_daemon.caller("near-manage", scopes=["read", "manage"])
     trusted = network_daemon.caller("near-host", scopes=["read", "manage", "host-paths"])
-    build = json.dumps({"dockerfile": f"FROM {reference}\n"}).encode()
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        info = tarfile.TarInfo(".agentkernel-build.json")
-        info.size = len(build)
-        tar.addfile(info, io.BytesIO(build))
+    archive = build_archive({"dockerfile": f"FROM {reference}\n"})
 
     def tries(caller: Caller) -> Iterator[tuple[int, Any]]:
         yield caller.request("POST", "/v1/images/pull", {"reference": reference})
         yield caller.request("POST", "/v1/sandboxes", {"image": reference})
-        yield caller.request("PUT", "/v1/images/build", archive.getvalue())
+        yield caller.request("PUT", "/v1/images/build", archive)
 
     for status, problem in tries(manager):
         assert (status, problem["details"].get("needed")) == (403, "host-paths"), problem
@@ -229,3 +234,33 @@ def test_a_registry_of_this_machine_needs_the_scope_of_its_directories(
     for status, problem in tries(trusted):
         assert (status, problem["code"]) == (404, "not_found"), problem
     assert asked
+
+
+def test_names_of_registries_are_not_given_by_everybody(network_daemon: NetworkDaemon) -> None:
+    """Who asks for `small:named` means what its registry gives, and not what another token made."""
+    manager = network_daemon.caller("name-manage", scopes=["read", "manage"])
+    trusted = network_daemon.caller("name-host", scopes=["read", "manage", "host-paths"])
+    image = Image(b"named")
+    own = "localhost/own:1"
+
+    def load(caller: Caller, name: str) -> tuple[int, Any]:
+        return caller.request("PUT", "/v1/images/archive", oci_archive(image, name))
+
+    def build(caller: Caller, name: str) -> tuple[int, Any]:
+        wanted = {"dockerfile": "FROM scratch\nENV A=b\n", "tags": [name]}
+        return caller.request("PUT", "/v1/images/build", build_archive(wanted))
+
+    def tag(caller: Caller, name: str) -> tuple[int, Any]:
+        return caller.request("POST", "/v1/images/tag", {"image": own, "name": name})
+
+    for give in (load, build, tag):
+        status, problem = give(manager, own)
+        assert status == 200, problem
+        for name in ("small:named", "ghcr.io/others/small:named"):
+            status, problem = give(manager, name)
+            assert (status, problem["details"]["needed"]) == (403, "host-paths"), problem
+        status, listed = manager.request("GET", "/v1/images")
+        assert [one["names"] for one in listed["images"]] == [[own]]
+    for give in (load, build, tag):
+        assert give(trusted, "small:named")[0] == 200
+    assert manager.request("POST", "/v1/images/prune", {"all": True})[0] == 200

@@ -169,7 +169,7 @@ SHOWN: Final = _FLAT | _FORMS.keys()
 HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
-        "pieces", "archive", "config", "taking", "steps", "context", "report",
+        "pieces", "archive", "config", "taking", "steps", "context", "report", "may_name",
     }
 )  # fmt: skip
 

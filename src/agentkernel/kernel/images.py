@@ -194,9 +194,11 @@ class Images:
         name: str | None = None,
         platform: str | None = None,
         progress: Report | None = None,
+        may_name: Callable[[str], None] | None = None,
     ) -> List[ImageInfo]:
         """The images of an archive, by their names there; `name` is for one that has one image.
-        Raises ImageInvalidError, ResourceExhaustedError, InvalidInputError."""
+        `may_name` raises for a name that is not the caller's to give. Raises ImageInvalidError,
+        ResourceExhaustedError, InvalidInputError."""
         chosen = None if name is None else _new_name(name)
         machine = _platform(platform) or this_platform()
         self.trail.found(None, None)
@@ -210,6 +212,9 @@ class Images:
                             f"the archive has {len(found)} images, and one name is given",
                             hint="leave the name out: each has the names that the archive says",
                         )
+                    if may_name is not None:
+                        for given in [one for image in found for one in _names(image, chosen)]:
+                            may_name(given)
                     for image in found:
                         await in_thread(adopt_image, self.store, image)
                     await self._unpack([image.digest for image in found], progress)

@@ -43,6 +43,8 @@ from agentkernel.workspaces.model import NONE
 log = logging.getLogger("agentkernel.kernel")
 
 MAX_VOLUMES: Final = 1000
+# Each has a sandbox, which nobody else counts.
+MAX_ARCHIVES: Final = 8
 _IMPORT: Final = "an import"
 _EXPORT: Final = "an export"
 _WAIT: Final = "wait for its end"
@@ -60,6 +62,7 @@ class Volumes:
         self._records: dict[str, VolumeRecord] = {}
         # Volume, who runs with it, and that one's name.
         self._holders: dict[str, dict[str, str]] = {}
+        self._archives = 0
         self._naming = asyncio.Lock()
         self._finding = asyncio.Lock()
 
@@ -305,10 +308,16 @@ class Volumes:
     ) -> AsyncIterator[Sandbox]:
         """A sandbox of this process's own that has the volume, no network and nothing of anybody's.
         It ends with this process."""
+        if self._archives >= MAX_ARCHIVES:
+            raise ResourceExhaustedError(
+                f"{MAX_ARCHIVES} volumes are being imported or exported",
+                hint="wait until one is done",
+            )
         mount = _mount(record, EXPORT_PATH, read_only)
         blueprint = expand(SandboxSpec(toolchains=False), owned=True)
         blueprint = msgspec.structs.replace(blueprint, volumes=(mount,), hostname="volume")
         self._hold([mount], blueprint.id, words, making=not read_only)
+        self._archives += 1
         try:
             sandbox = await self._engine.create(blueprint)
             try:
@@ -316,6 +325,7 @@ class Volumes:
             finally:
                 await asyncio.shield(sandbox.destroy())
         finally:
+            self._archives -= 1
             self.release(blueprint.id)
 
     # -- for sandboxes ---------------------------------------------------------------------------

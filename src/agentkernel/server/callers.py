@@ -20,6 +20,8 @@ from starlette.requests import HTTPConnection
 from agentkernel.config.ports import parse_port
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.images.model import image_kind
+from agentkernel.images.oci.reference import LOCAL as LOCAL_REGISTRY
+from agentkernel.images.oci.reference import parse_reference
 from agentkernel.kernel.life import LOCAL_OWNER
 from agentkernel.kernel.network_control import RuleChange
 from agentkernel.kernel.spec import SandboxSpec
@@ -38,6 +40,7 @@ __all__ = [
     "caller_of",
     "check_network",
     "check_rule",
+    "may_name",
     "may_publish",
     "on_the_socket",
     "owner_of",
@@ -126,6 +129,22 @@ def may_publish(connection: HTTPConnection, port: str, *, public: bool = False) 
         raise PolicyDeniedError(
             f"a port that {widening} needs the scope host-paths, which the caller has not",
             hint="publish on 127.0.0.1 and a port above 1023, or as a preview with a token",
+            needed="host-paths",
+        )
+
+
+def may_name(connection: HTTPConnection, name: str) -> None:
+    """Names of images are everybody's. One of a registry is what that registry says, or else the
+    word of those who may see the machine: others would run what somebody put in its place. Raises
+    PolicyDeniedError."""
+    if {"host-paths", "admin"} & caller_of(connection).scopes:
+        return
+    reference = parse_reference(name)
+    if reference.registry != LOCAL_REGISTRY:
+        raise PolicyDeniedError(
+            f"to call an image {reference.familiar[:200]}, as one of {reference.registry}, needs "
+            "the scope host-paths, which the caller has not",
+            hint=f"call it {LOCAL_REGISTRY}/NAME",
             needed="host-paths",
         )
 

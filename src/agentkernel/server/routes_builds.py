@@ -36,7 +36,7 @@ from agentkernel.kernel.threads import in_thread
 from agentkernel.server import sse
 from agentkernel.server.answers import Ended, Problem
 from agentkernel.server.app import service_of
-from agentkernel.server.callers import caller_of, check_network
+from agentkernel.server.callers import caller_of, check_network, may_name
 from agentkernel.server.content import transfer_time, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import json_response
@@ -76,6 +76,8 @@ async def _build(request: Request) -> Response:
         wanted = _wanted(context)
         if not caller_of(request).users_spec:
             check_network(request, wanted.network)
+        for tag in wanted.tags:
+            may_name(request, tag)
         build = parse(wanted.dockerfile.encode())
         if sse.is_wanted(request):
             # From here on the stream closes it.

@@ -24,7 +24,7 @@ from agentkernel.kernel.image_views import ImageDetail, ImageInfo, ImageRemoved,
 from agentkernel.server import sse
 from agentkernel.server.answers import Ended, Problem
 from agentkernel.server.app import service_of
-from agentkernel.server.callers import caller_of
+from agentkernel.server.callers import caller_of, may_name
 from agentkernel.server.content import Content, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import RequestError, json_response
@@ -161,7 +161,11 @@ async def _load(request: Request, query: LoadQuery) -> Response:
     async def work(report: Report) -> list[ImageInfo]:
         async with aclosing(_pieces(request, received)) as archive:
             return await service.kernel.images.load(
-                archive, name=query.name, platform=query.platform, progress=report
+                archive,
+                name=query.name,
+                platform=query.platform,
+                progress=report,
+                may_name=lambda name: may_name(request, name),
             )
 
     if not sse.is_wanted(request):
@@ -225,6 +229,7 @@ async def _import(request: Request, body: ImportImage) -> Response:
 
 
 async def _tag(request: Request, body: TagImage) -> ImageInfo:
+    may_name(request, body.name)
     return await service_of(request).kernel.images.tag(body.image, body.name)
 
 
