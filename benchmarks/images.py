@@ -76,7 +76,10 @@ def main() -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was made is removed
     parts = [_heading(options.rounds)]
-    makers = {"debian": partial(_debian, made=options.debian), "small": _small_files}
+    makers: dict[str, Callable[[Path], Layer | None]] = {
+        "debian": partial(_debian, made=options.debian),
+        "small": _small_files,
+    }
     for name, make in makers.items():
         if options.only not in (None, name):
             continue

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/mount.h> /* before what it may define, too: glibc does, as enumerations */
 #include <sys/syscall.h>
 
 /* The same on every architecture: these calls came after the tables were unified. */
