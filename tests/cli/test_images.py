@@ -32,7 +32,7 @@ def loaded(cli: Cli) -> Iterator[str]:
 def test_from_load_to_remove(cli: Cli, ask: Json, loaded: str, tmp_path: Path) -> None:
     lines = cli("image", "list").stdout.decode().splitlines()
     assert lines[0].split() == ["NAME", "DIGEST", "SIZE", "CREATED", "USED", "BY"]
-    name, short, *rest = lines[1].split()
+    name, short, *rest = next(line for line in lines if line.startswith(NAME)).split()
     assert (name, short) == (NAME, IMAGE.digest[7:19]) and rest[-1] == "-"
     assert rest[-2].endswith("d")
     shown = cli("image", "inspect", short).stdout.decode()

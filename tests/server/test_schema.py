@@ -185,7 +185,7 @@ def test_calls_of_the_description(
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
     volume = daemon.request("POST", "/v1/volumes", {"name": id})[1]["id"]
     known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
-    known["volume"] = volume
+    known |= {"volume": volume, "template": "web"}
 
     @settings(
         max_examples=EXAMPLES,
@@ -209,6 +209,8 @@ def test_calls_of_the_description(
         if answer.status_code == 201 and name == "createSandbox":
             made = answer.json()["id"]
             assert daemon.request("DELETE", f"/v1/sandboxes/{quote(made)}")[0] == 204
+        if answer.status_code == 413:
+            return  # more than any body may have, whatever is in it
         case.validate_response(answer, checks=CHECKS)
         if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
             _check_events(name, answer.content)

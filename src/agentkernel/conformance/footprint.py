@@ -64,9 +64,12 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
         return not self.ids.isdisjoint(_ID.findall(text))
 
     def _held_namespaces(self) -> Iterator[str]:
-        """By a process that is in it, or that has it open."""
+        """By a process that is in it, or that has it open. The kernel gives numbers out again: a
+        process that is in others besides, which are not the machine's, is somebody else's."""
+        machine = _namespaces(os.getpid())
         for pid in _all_pids():
-            for name in sorted(_namespaces(pid) & self.namespaces):
+            own = _namespaces(pid) - machine
+            for name in sorted(own if own <= self.namespaces else ()):
                 yield f"namespace {name} of process {pid}"
             for link in _links(f"/proc/{pid}/fd"):
                 if link in self.namespaces:

@@ -6,6 +6,7 @@ anybody else who owns the project, that is what the sandbox's own ids make of it
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,8 +79,7 @@ def find_project(
     hidden = tuple(topmost([*secrets, *ignored]) if ignored else secrets)
     layer = None
     if hidden and workspace.mode != "rw":
-        make_hidden(directory.hidden, path, hidden)
-        layer = str(directory.hidden)
+        layer = _layer_that_hides(directory, path, hidden)
     repository = None if workspace.own_tree else find_repository(path)
     shown = None if repository is None else repository.common
     return Project(
@@ -92,6 +92,20 @@ def find_project(
         layer=layer,
         repository=f"{workspace.repository}/objects" if workspace.own_tree else shown,
     )
+
+
+def _layer_that_hides(
+    directory: SandboxDirectory, path: str, hidden: tuple[str, ...]
+) -> str | None:
+    """None where the state's file system has no whiteouts (overlay, as in containers): then an
+    empty file or directory is put over each."""
+    try:
+        make_hidden(directory.hidden, path, hidden)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        return None
+    return str(directory.hidden)
 
 
 def check_guess(project: Project, finder: SecretFinder) -> bool:
@@ -156,6 +170,9 @@ def add_workspace(plan: LaunchPlan, project: Project | None, account: Account) -
         plan.op("tree", TARGET, lowers=lowers)
     else:
         plan.op("tree", TARGET, index=source)
+    if project.layer is None:
+        for path in project.hidden:
+            plan.op("mask", f"{TARGET}/{path}")
 
 
 def owner_lines(owner: int, guest: int, first: int) -> Lines:
@@ -186,6 +203,6 @@ def workspace_lines(project: Project | None) -> list[EffectiveLine]:
     if project.hidden:
         kinds = zip(project.counts, ("like secrets", "ignored by git"), strict=True)
         what = ", ".join(f"{count} {words}" for count, words in kinds if count)
-        by = "an empty file over each" if workspace.mode == "rw" else "whiteouts above the project"
+        by = "an empty file over each" if project.layer is None else "whiteouts above the project"
         lines.append(EffectiveLine("hidden in the workspace", what, by))
     return lines
