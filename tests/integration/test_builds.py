@@ -421,3 +421,39 @@ async def test_values_that_grow(kernel: Kernel) -> None:
     with pytest.raises(InvalidInputError, match="no image: .*Env"):
         await build(kernel, grown + "ENV V=$B\n")
     assert (await build(kernel, grown + "ENV V=$A\n")).digest
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "ENV " + " ".join(f"A{n}={n}" for n in range(5000)),
+        "\n".join(f"ENV A{n}={n}" for n in range(5000)),
+        "ARG " + " ".join(f"A{n}={n}" for n in range(5000)),
+        "LABEL " + " ".join(f"a{n}={n}" for n in range(5000)),
+    ],
+    ids=["one env", "many env", "arg", "label"],
+)
+async def test_variables_are_so_many(kernel: Kernel, lines: str) -> None:
+    """With 30,000 of them the daemon would do nothing else for a minute."""
+    with pytest.raises(ImageBuildError, match="more than 4096 variables or labels"):
+        await build(kernel, f"FROM scratch\n{lines}\n")
+
+
+async def test_others_have_their_turn_between_steps(kernel: Kernel) -> None:
+    turns = 0
+    seen: set[int] = set()
+
+    class Told(list[BuildEvent]):
+        def append(self, event: BuildEvent) -> None:
+            seen.add(turns)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await build(kernel, "FROM scratch\n" + "ENV A=b\n" * 1000, events=Told())
+    counting.cancel()
+    assert len(seen) > 900
