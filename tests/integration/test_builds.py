@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tarfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -457,3 +458,19 @@ async def test_others_have_their_turn_between_steps(kernel: Kernel) -> None:
     await build(kernel, "FROM scratch\n" + "ENV A=b\n" * 1000, events=Told())
     counting.cancel()
     assert len(seen) > 900
+
+
+async def test_layers_are_read_beside_the_event_loop(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a base may have a hundred thousand files."""
+    threads: list[threading.Thread] = []
+    read = Listings.of
+
+    def watched(self: Listings, digest: str) -> Any:
+        threads.append(threading.current_thread())
+        return read(self, digest)
+
+    monkeypatch.setattr(Listings, "of", watched)
+    await build(kernel, "RUN echo beside > /beside\nCOPY busybox /again\nWORKDIR /new\n")
+    assert threads and threading.main_thread() not in threads
