@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tarfile
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -421,3 +422,55 @@ async def test_values_that_grow(kernel: Kernel) -> None:
     with pytest.raises(InvalidInputError, match="no image: .*Env"):
         await build(kernel, grown + "ENV V=$B\n")
     assert (await build(kernel, grown + "ENV V=$A\n")).digest
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "ENV " + " ".join(f"A{n}={n}" for n in range(5000)),
+        "\n".join(f"ENV A{n}={n}" for n in range(5000)),
+        "ARG " + " ".join(f"A{n}={n}" for n in range(5000)),
+        "LABEL " + " ".join(f"a{n}={n}" for n in range(5000)),
+    ],
+    ids=["one env", "many env", "arg", "label"],
+)
+async def test_variables_are_so_many(kernel: Kernel, lines: str) -> None:
+    """With 30,000 of them the daemon would do nothing else for a minute."""
+    with pytest.raises(ImageBuildError, match="more than 4096 variables or labels"):
+        await build(kernel, f"FROM scratch\n{lines}\n")
+
+
+async def test_others_have_their_turn_between_steps(kernel: Kernel) -> None:
+    turns = 0
+    seen: set[int] = set()
+
+    class Told(list[BuildEvent]):
+        def append(self, event: BuildEvent) -> None:
+            seen.add(turns)
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.ensure_future(count())
+    await build(kernel, "FROM scratch\n" + "ENV A=b\n" * 1000, events=Told())
+    counting.cancel()
+    assert len(seen) > 900
+
+
+async def test_layers_are_read_beside_the_event_loop(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a base may have a hundred thousand files."""
+    threads: list[threading.Thread] = []
+    read = Listings.of
+
+    def watched(self: Listings, digest: str) -> Any:
+        threads.append(threading.current_thread())
+        return read(self, digest)
+
+    monkeypatch.setattr(Listings, "of", watched)
+    await build(kernel, "RUN echo beside > /beside\nCOPY busybox /again\nWORKDIR /new\n")
+    assert threads and threading.main_thread() not in threads

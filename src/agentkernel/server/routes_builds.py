@@ -78,7 +78,7 @@ async def _build(request: Request) -> Response:
             check_network(request, wanted.network)
         for tag in wanted.tags:
             may_name(request, tag)
-        build = parse(wanted.dockerfile.encode())
+        build = await in_thread(parse, wanted.dockerfile.encode())
         if sse.is_wanted(request):
             # From here on the stream closes it.
             return await sse.stream(

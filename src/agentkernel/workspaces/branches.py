@@ -53,6 +53,12 @@ def find_branch(place: GitPlace, name: str) -> Branch:
             raise InvalidInputError(f"{name!r} can't be the name of a branch")
         commit = commit_at(git, f"refs/heads/{name}")
         exists = commit is not None
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"refs/heads/{name}")
+        if not exists and git.in_repository(*words, accept=(0, 1, 128)):
+            raise InvalidInputError(
+                f"the branch {name} of {place.top} is damaged: its commit is not there",
+                hint="fetch it, or choose another branch",
+            )
         commit = commit or commit_at(git, "HEAD")
     if commit is None:
         raise InvalidInputError(

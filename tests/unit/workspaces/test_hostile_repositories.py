@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkernel.errors import InvalidInputError
 from agentkernel.workspaces import git as runs
 from agentkernel.workspaces.branches import find_branch, find_place
 from agentkernel.workspaces.git import Git, GitError
@@ -86,3 +87,11 @@ def test_trees_without_an_end_are_not_read_to_their_end(
 def test_what_git_says_of_a_failure_is_told(project: Path) -> None:
     with Git(find_place(str(project))) as repository, pytest.raises(GitError, match="fatal"):
         repository.plumbing("cat-file", "blob", "0" * 40)
+
+
+def test_a_branch_without_its_commit_is_no_new_one(project: Path) -> None:
+    (project / ".git/refs/heads/gone").write_text("12" * 20 + "\n")
+    place = find_place(str(project))
+    with pytest.raises(InvalidInputError, match="damaged"):
+        find_branch(place, "gone")
+    assert not find_branch(place, "new").exists

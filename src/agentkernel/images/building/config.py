@@ -26,7 +26,7 @@ from agentkernel.images.dockerfile.model import (
     Volume,
     Workdir,
 )
-from agentkernel.images.dockerfile.variables import StageVariables
+from agentkernel.images.dockerfile.variables import StageVariables, check_count
 from agentkernel.images.dockerfile.words import expand_words
 from agentkernel.images.oci.model import ContainerConfig, ImageConfig
 from agentkernel.images.oci.model import Healthcheck as RecordedCheck
@@ -73,18 +73,20 @@ class Changing:
 
     def set_environment(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Later ones of one step do not see the earlier: all are worked out before."""
+        check_count(len(pairs))
         expand = self._variables.expand
+        entries = list(self.config.env or ())
+        places: dict[str, int] = {}
+        for number, entry in enumerate(entries):
+            places.setdefault(entry.partition("=")[0], number)
         for name, value in [(expand(name), expand(value)) for name, value in pairs]:
             if not name or "=" in name or "\0" in name + value:
                 raise InvalidInputError(f"{name[:100]!r} can't be the name of a variable")
             self._variables.environment[name] = value
-            entries = list(self.config.env or ())
-            place = next((i for i, e in enumerate(entries) if e.partition("=")[0] == name), None)
-            if place is None:
-                entries.append(f"{name}={value}")
-            else:
-                entries[place] = f"{name}={value}"
-            self.config = replace(self.config, env=entries)
+            place = places.setdefault(name, len(entries))
+            entries[place : place + 1] = [f"{name}={value}"]
+        check_count(len(entries))
+        self.config = replace(self.config, env=entries)
 
     # -- one step each ---------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class Changing:
 
     def label(self, step: Label) -> ContainerConfig:
         expand = self._variables.expand
+        check_count(len(step.pairs) + len(self.config.labels or ()))
         new = {expand(name): expand(value) for name, value in step.pairs}
         return replace(self.config, labels={**(self.config.labels or {}), **new})
 

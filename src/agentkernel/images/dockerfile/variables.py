@@ -14,6 +14,7 @@ from agentkernel.images.dockerfile.words import expand
 from agentkernel.images.oci.model import Platform
 
 MAX_TEXT = 32 << 20
+MAX_VARIABLES = 4096
 # May be given without an ARG, and leave no trace: neither in the history nor in the cache's keys.
 PROXIES = frozenset(
     name
@@ -33,6 +34,12 @@ def platform_arguments(platform: Platform) -> dict[str, str]:
             ("VARIANT", platform.variant),
         )
     }
+
+
+def check_count(count: int) -> None:
+    """Each is looked at for each other. Raises InvalidInputError."""
+    if count > MAX_VARIABLES:
+        raise InvalidInputError(f"the build has more than {MAX_VARIABLES} variables or labels")
 
 
 class Arguments:
@@ -55,6 +62,7 @@ class Arguments:
                     self._global[name] = self.given[name]
                 elif default is not None:
                     self._global[name] = self.expand(default)
+                check_count(len(self._global))
 
     def expand(self, text: str) -> str:
         """In a FROM, or in an ARG before it."""
@@ -93,6 +101,7 @@ class StageVariables:
                 value = self.expand(default)
             if value is not None:
                 self.declared[name] = value
+            check_count(len(self.declared))
 
     def expand(self, text: str) -> str:
         arguments = self._arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -117,6 +118,8 @@ class Execution:
             BuildStepDone(number=self._number, seconds=round(time.monotonic() - began, 3))
         )
         for step in stage.steps:
+            # Others have their turn, also between thousands of steps that wait for nothing.
+            await asyncio.sleep(0)
             await self._begin_step(step.source or step.name, step.line, stage)
             began = time.monotonic()
             try:

@@ -88,7 +88,7 @@ async def run_task(
         faults.point("build.ran")
 
         async def take(sandbox: Sandbox) -> None:
-            made.append(await in_thread(_layer, kernel, sandbox, store, worker, below(), notes))
+            made.append(await in_thread(_layer, kernel, sandbox, store, worker, below, notes))
 
         await kernel.remove(record.id, reason="its step is done", taking=take)
     finally:
@@ -117,18 +117,19 @@ def _layer(
     sandbox: Sandbox,
     store: ImageStore,
     worker: LayerWorker,
-    below: Below,
+    below: Callable[[], Below],
     notes: list[str],
 ) -> Layer:
-    """Preconditions: nothing runs in it any more, and its files are still there."""
+    """Blocking. Preconditions: nothing runs in it any more, and its files are still there."""
+    image = below()
     upper = kernel.backends[sandbox.backend].changed_files(sandbox.blueprint)
     network = sandbox.blueprint.network
     notes += clean_upper(
         upper,
         network.files if network else {},
         network.authority if network else "",
-        below.is_below,
-        below.content,
+        image.is_below,
+        image.content,
     )
 
     def pack(output: BinaryIO) -> Packed:
