@@ -22,6 +22,7 @@ NAME = "small:cli"
 
 @pytest.fixture
 def loaded(cli: Cli) -> Iterator[str]:
+    cli("image", "prune", "--all")  # of other tests of this daemon
     done = cli("image", "load", input=oci_archive(IMAGE, NAME))
     assert done.returncode == 0, done
     assert done.stdout.decode() == f"{NAME}@{IMAGE.digest}\n"
