@@ -23,14 +23,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("guest",),
     ("network",),
-    ("workspaces",),
+    ("agents", "workspaces"),
     ("images",),
     ("backends",),
     ("kernel",),
     ("conformance",),
     ("server",),
     ("client",),
-    ("mcp", "gateways", "agents", "web"),
+    ("acp", "mcp", "gateways", "web"),
     ("cli",),
 )
 # What must run where nothing else is installed, or start fast, may use only this of what is below.

@@ -23,6 +23,7 @@ from agentkernel.backends.local.layer_worker import LocalLayerWorker
 from agentkernel.backends.registry import DEFAULT_BACKEND, Backends
 from agentkernel.images.view import View
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.agents.agents import Agents
 from agentkernel.kernel.auditing import open_trail
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.engines import Engines
@@ -84,6 +85,7 @@ class Kernel(Lives):
         self.images: Images
         self.builds: Builds
         self.templates: Templates
+        self.agents: Agents
         self._making = NetworkMaking(self.state_dir)
         self._reaper: Reaper
 
@@ -124,6 +126,7 @@ class Kernel(Lives):
             self.images,
             self._remove_pruned,
         )
+        self.agents = Agents()
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()

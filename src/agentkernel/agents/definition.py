@@ -1,0 +1,174 @@
+"""What is known of one agent, as its file says: how it is installed, started, paid and told things.
+
+Texts may have fields in braces, which are filled in by `agents.commands`:
+
+{kit}        where its kit is mounted, read-only (while it is installed: where it is made)
+{version}    the pinned version
+{home}       the home directory inside; a path may also begin with ~/
+{workspace}  where the project is inside
+{task}       what it is to do
+{model}      the model that was asked for
+{session}    the id of the conversation to go on with, as the agent itself calls it
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Text = Annotated[str, Meta(max_length=4096)]
+Words = Annotated[list[Text], Meta(max_length=64)]
+EventFormat = Literal["text", "claude", "codex", "gemini", "opencode", "aider"]
+McpFormat = Literal["none", "claude", "codex", "gemini", "opencode"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Install(_Part, frozen=True, kw_only=True):
+    """How its kit is made: once, in a sandbox that reaches package registries and nothing else.
+
+    `needs`: commands that the machine must have for it, such as npm, with what to install said by
+    `needs_hint`. `steps`: commands, in order, with {kit} as an empty writable directory. `path`:
+    directories of the kit that stand first in PATH. `check`: a command that succeeds if it works.
+    """
+
+    needs: Words = []
+    needs_hint: Text = ""
+    steps: Annotated[list[Words], Meta(max_length=32)] = []
+    environment: dict[str, Text] = {}
+    path: Words = []
+    check: Words = []
+
+
+class Commands(_Part, frozen=True, kw_only=True):
+    """Its command lines. Empty: it can't do that.
+
+    `headless` does {task} and ends; `resume_…` go on with a conversation: with {session} if that
+    field is in them, else the last one. `model`: what is added when a model is asked for; where the
+    word "{model…}" stands alone in a command line these words go there, else at its end.
+    `unattended`: words that make it ask for no permission, which is what the sandbox is for; they
+    stand in place of the word "{unattended}". `acp`: speaks the Agent Client Protocol on stdio.
+    """
+
+    interactive: Words = []
+    headless: Words = []
+    resume_interactive: Words = []
+    resume_headless: Words = []
+    acp: Words = []
+    model: Words = []
+    unattended: Words = []
+
+
+class Key(_Part, frozen=True, kw_only=True):
+    """An API key that the gateway puts in: `secret` is its name in the store of secrets, `binding`
+    where it goes (as in `--secret NAME@…`, without the name; empty: the preset of that name)."""
+
+    secret: Annotated[str, Meta(min_length=1, max_length=64)]
+    binding: Text = ""
+    about: Text = ""
+
+
+class OAuth(_Part, frozen=True, kw_only=True):
+    """A login of a subscription, which the agent keeps in a file.
+
+    On the host the login is kept as secrets; inside, `file` has placeholders and a far expiry, and
+    the host refreshes. Fields are paths into the JSON file, as in "tokens.access_token".
+    `hosts`: where the access token goes, in the header Authorization. `refresh`: how the request
+    for a new one looks. `expires`: `unit` since 1970; empty: the token says it itself (a JWT).
+    `fixed`: fields of the file inside that are always so. `keep`: fields that are copied as they
+    are, since they are no secret. `jwt_claims`: of a field that must be a JWT, what of its claims
+    is kept in an unsigned one. `leaks`: what can't be kept outside, in words for people; empty:
+    nothing enters.
+    """
+
+    file: Text
+    access: Text
+    refresh_token: Text = ""
+    expires: Text = ""
+    unit: Literal["seconds", "milliseconds", "iso", ""] = ""
+    hosts: Words
+    token_url: Text = ""
+    client_id: Text = ""
+    body: Literal["json", "form"] = "json"
+    scope: Text = ""
+    keep: Words = []
+    fixed: dict[str, str | int | float | bool | None] = {}
+    jwt_claims: dict[str, list[str]] = {}
+    leaks: Text = ""
+    about: Text = ""
+
+
+class Login(_Part, frozen=True, kw_only=True):
+    """`keys`: in the order of preference; the first of which there is a secret is used. `oauth`: a
+    subscription. `command`: the agent's own login, in a sandbox that is made for it alone, with
+    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published."""
+
+    keys: Annotated[list[Key], Meta(max_length=16)] = []
+    oauth: OAuth | None = None
+    command: Words = []
+    hosts: Words = []
+    ports: Annotated[list[int], Meta(max_length=8)] = []
+    about: Text = ""
+
+
+class Network(_Part, frozen=True, kw_only=True):
+    """`presets` and `allow`: all that it reaches. `setup`: presets of the phase "setup"."""
+
+    presets: Words = []
+    allow: Words = []
+    setup: Words = ["registries"]
+
+
+class State(_Part, frozen=True, kw_only=True):
+    """`keep`: files and directories of its conversations and settings, which `--continue` has again
+    in another sandbox. Nothing of a login may be among them."""
+
+    keep: Words = []
+    exclude: Words = []
+
+
+class Mcp(_Part, frozen=True, kw_only=True):
+    """Where it reads which MCP servers it has: `format` says how `file` is written. `words`: what
+    is added to its command lines. A file of the project's own is `project`, which is used only
+    if the user trusts it; `ignore_project`: words that make it be ignored else."""
+
+    format: McpFormat = "none"
+    file: Text = ""
+    words: Words = []
+    project: Text = ""
+    ignore_project: Words = []
+
+
+class File(_Part, frozen=True, kw_only=True):
+    """Written into a new sandbox before the agent starts."""
+
+    path: Text
+    content: Annotated[str, Meta(max_length=65536)]
+
+
+class AgentDefinition(_Part, frozen=True, kw_only=True):
+    """One agent. `home`: its web page. `context`: the file that it reads as instructions of the
+    user, to which we write what it may reach; empty: `context_words` name a file that we wrote at
+    {context}. `events`: how what it prints in headless mode is read."""
+
+    name: Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
+    title: Text
+    home: Text = ""
+    version: Annotated[str, Meta(min_length=1, max_length=64)]
+    install: Install = Install()
+    command: Commands
+    environment: dict[str, Text] = {}
+    login: Login = Login()
+    network: Network = Network()
+    state: State = State()
+    context: Text = ""
+    context_words: Words = []
+    mcp: Mcp = Mcp()
+    events: EventFormat = "text"
+    files: Annotated[list[File], Meta(max_length=16)] = []
+    memory: Text = ""
+    timeout: Text = ""

@@ -1,0 +1,28 @@
+"""Words that an agent's sessions and what is made for them share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server that an agent is to have: a `command`, which runs inside, or the `url` of one
+    that runs elsewhere. One on this machine's loopback is reached through the gateway by name."""
+
+    name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,32}\Z")]
+    command: Annotated[list[str], Meta(max_length=64)] = []
+    env: dict[str, str] = {}
+    url: Annotated[str, Meta(max_length=2048)] = ""
+    headers: dict[str, str] = {}
+
+
+class AgentUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent says it has used; None: it does not say."""
+
+    cost_usd: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    turns: int | None = None

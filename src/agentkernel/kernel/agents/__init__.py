@@ -1,0 +1,1 @@
+"""Agents in sandboxes: their kits, their logins, their sessions."""
