@@ -120,7 +120,7 @@ class Network(_Part, frozen=True, kw_only=True):
 
     presets: Words = []
     allow: Words = []
-    setup: Words = ["registries"]
+    setup: Words = msgspec.field(default_factory=lambda: ["registries"])
 
 
 class State(_Part, frozen=True, kw_only=True):
