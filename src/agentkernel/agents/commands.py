@@ -62,7 +62,9 @@ def command_line(
     raise NotImplementedError
 
 
-def task_goes(definition: AgentDefinition, *, resume: bool = False) -> Literal["word", "file", "stdin"]:
+def task_goes(
+    definition: AgentDefinition, *, resume: bool = False
+) -> Literal["word", "file", "stdin"]:
     """How its headless mode gets a task: as a word, from {task_file}, or from that on stdin."""
     raise NotImplementedError
 
@@ -92,7 +94,7 @@ def check_command(definition: AgentDefinition, fill: Fill) -> list[str]:
 
 
 def home_path(path: str, home: str) -> str:
-    """"~/x" → HOME/x; what begins otherwise is as it is."""
+    """ "~/x" → HOME/x; what begins otherwise is as it is."""
     raise NotImplementedError
 
 

@@ -14,9 +14,7 @@ def mcp_file(format: McpFormat, servers: Sequence[McpServer], base: str = "") ->
     raise NotImplementedError
 
 
-def mcp_words(
-    definition: AgentDefinition, fill: Fill, *, trust_project: bool = False
-) -> list[str]:
+def mcp_words(definition: AgentDefinition, fill: Fill, *, trust_project: bool = False) -> list[str]:
     """What is added to command lines so that the file counts, and the project's own only if it is
     trusted."""
     raise NotImplementedError
