@@ -31,14 +31,12 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     phase "setup". `trust_project_mcp`: the project's own list of MCP servers counts.
 
     With acp: `command` is the command line of an agent that has no definition; `agent` is then only
-    what it is called. `bridged`: whoever asks attaches to the job and speaks the protocol itself,
-    so the daemon starts the agent and does not drive it.
+    what it is called.
     """
 
     agent: Annotated[str, Meta(min_length=1, max_length=32)]
     mode: Mode = "headless"
     command: Annotated[list[str], Meta(max_length=256)] = []
-    bridged: bool = False
     task: Annotated[str, Meta(max_length=MAX_TASK)] | None = None
     spec: SandboxSpec | None = None
     sandbox: Annotated[str, Meta(max_length=64)] | None = None
