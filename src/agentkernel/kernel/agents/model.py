@@ -30,10 +30,14 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     attached to the job does. `words`: added to the agent's command line. `setup`: commands run
     before it, in the network's phase "setup". `trust_project_mcp`: the project's own list of MCP
     servers counts.
+
+    With acp: `command` is the command line of an agent that has no definition; `agent` is then only
+    what it is called.
     """
 
     agent: Annotated[str, Meta(min_length=1, max_length=32)]
     mode: Mode = "headless"
+    command: Annotated[list[str], Meta(max_length=256)] = []
     task: Annotated[str, Meta(max_length=MAX_TASK)] | None = None
     spec: SandboxSpec | None = None
     sandbox: Annotated[str, Meta(max_length=64)] | None = None
