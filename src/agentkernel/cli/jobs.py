@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 from agentkernel.cli.fields import command_words
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import BROKEN_PIPE
 from agentkernel.cli.tables import ago, show
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
@@ -24,13 +24,9 @@ def main(options: argparse.Namespace) -> int:
         from agentkernel.cli import exec
 
         return exec.attach(options)
-    transport = Transport()
     verbs = {"start": _start, "list": _list, "info": _info, "logs": _logs, "kill": _kill}
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, transport)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _start(options: argparse.Namespace, transport: Transport) -> int:

@@ -9,22 +9,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.sandbox import Sandbox
-from agentkernel.client._sync.transport import Transport
 
 _SIGNS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 
 
 @contextlib.contextmanager
 def _sandbox(name: str) -> Iterator[Sandbox]:
-    transport = Transport()
-    try:
+    with Connected() as transport:
         yield Sandbox.connect(name, transport=transport)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def apply(options: argparse.Namespace) -> int:
