@@ -1714,7 +1714,8 @@ export interface components {
          * FileChange
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
-         *         `removed_lines`: null for what is no text, and for what was not looked into.
+         *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
+         *         it is not applied unless risky ones are allowed; null: it is.
          */
         FileChange: {
             path: string;
@@ -1730,6 +1731,7 @@ export interface components {
             added_lines: number | null;
             removed_lines: number | null;
             host_changed: boolean;
+            held_back: string | null;
             problem: string | null;
         };
         /**
