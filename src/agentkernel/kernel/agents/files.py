@@ -4,7 +4,7 @@
       events.jsonl    one AgentEvent each line
       session.cast    asciicast v2: a header, then what its terminal showed and when
       position        how far the job's output is written, and how long both files are then
-      state.tar       the agent's own files, for a session that goes on with this one
+      state-N.tar     the agent's own files, for a session that goes on with this one
 
 Events and recording are bounded: what comes after is counted, and a mark says so. What was written
 after the last `position` is cut off when a daemon comes back, and made anew from the job's output,
@@ -39,8 +39,8 @@ _event = msgspec.json.Decoder(AgentEvent)
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """`out`, `err`: offsets in the job's output. `held`: the beginning of a line of each, which is
-    not written yet, is before them. The rest: lengths of the files, and the last event's number."""
+    """`out`, `err`: offsets in the job's output; all before them is written. The rest: lengths of
+    the files then, and the last event's number."""
 
     out: int = 0
     err: int = 0
@@ -66,9 +66,9 @@ class SessionFiles:
     def cast(self) -> Path:
         return self.directory / "session.cast"
 
-    @property
-    def state(self) -> Path:
-        return self.directory / "state.tar"
+    def state(self, number: int) -> Path:
+        """Of the kept directory or file of that number."""
+        return self.directory / f"state-{number}.tar"
 
     @property
     def _position(self) -> Path:
