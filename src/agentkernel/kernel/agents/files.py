@@ -4,7 +4,8 @@
       events.jsonl    one AgentEvent each line
       session.cast    asciicast v2: a header, then what its terminal showed and when
       position        how far the job's output is written, and how long both files are then
-      state-N.tar     the agent's own files, for a session that goes on with this one
+      state-N.tar     directories of the agent's own, for a session that goes on with this one;
+                      state-N.file: one that is a file
 
 Events and recording are bounded: what comes after is counted, and a mark says so. What was written
 after the last `position` is cut off when a daemon comes back, and made anew from the job's output,
@@ -66,9 +67,12 @@ class SessionFiles:
     def cast(self) -> Path:
         return self.directory / "session.cast"
 
-    def state(self, number: int) -> Path:
-        """Of the kept directory or file of that number."""
+    def state_tree(self, number: int) -> Path:
+        """Of what is kept, the directory of that number."""
         return self.directory / f"state-{number}.tar"
+
+    def state_file(self, number: int) -> Path:
+        return self.directory / f"state-{number}.file"
 
     @property
     def _position(self) -> Path:
@@ -92,7 +96,7 @@ class SessionFiles:
 
     def write_position(self, position: Position) -> None:
         fresh = self.directory / "position.new"
-        with open(_private(fresh, os.O_TRUNC), "wb") as file:
+        with open(private(fresh, os.O_TRUNC), "wb") as file:
             file.write(_encode(position))
         fresh.rename(self._position)
 
@@ -136,13 +140,13 @@ class SessionWriter:
         self._seq = known.seq
         self._began = known.began or time.time()
         self._full, self._cast_full = known.full, known.cast_full
-        self._events = _private(files.events, os.O_APPEND)
+        self._events = private(files.events, os.O_APPEND)
         os.ftruncate(self._events, known.events_bytes)
         self._events_bytes = known.events_bytes
         self._cast = -1
         self._cast_bytes = known.cast_bytes
         if size is not None:
-            self._cast = _private(files.cast, os.O_APPEND)
+            self._cast = private(files.cast, os.O_APPEND)
             os.ftruncate(self._cast, known.cast_bytes)
             if not known.cast_bytes:
                 self._header(size, title)
@@ -227,7 +231,8 @@ class SessionWriter:
         return True
 
 
-def _private(path: Path, flags: int) -> int:
+def private(path: Path, flags: int) -> int:
+    """A file that only this user can read, opened for writing."""
     flags |= os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
 
