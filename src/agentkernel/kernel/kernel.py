@@ -118,7 +118,7 @@ class Kernel(Lives):
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
-        self.agents = Agents(self, self.trail)
+        self.agents = Agents(self)
         self.system = System(
             self._store,
             self.trail,
@@ -146,6 +146,7 @@ class Kernel(Lives):
             await self._close()
             raise
         self._reaper.start()
+        self.agents.logins.start()
         return self
 
     async def __aexit__(
@@ -155,6 +156,7 @@ class Kernel(Lives):
         trace: TracebackType | None,
     ) -> None:
         await self._reaper.stop()
+        await self.agents.logins.close()
         await self._close()
 
     async def _close(self) -> None:

@@ -124,7 +124,9 @@ class Lives(Changes, Looks):
             blueprint = msgspec.structs.replace(blueprint, network=setup)
         self.system.require_space()
         self.trail.found(blueprint.id, name)
-        volumes = await self.volumes.find(spec, owner, mounts)
+        volumes = await self.volumes.find(
+            spec, owner, workspace=blueprint.workspace, besides=mounts
+        )
         blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
         now = time.time()
         record = SandboxRecord(

@@ -38,7 +38,7 @@ from agentkernel.kernel.store import NewEvent, Overseer, SandboxRecord, Store, V
 from agentkernel.kernel.volume_archives import EXPORT_PATH, read_archive, write_archive
 from agentkernel.kernel.volume_records import MINIMUM_QUOTA, VolumeInfo, info_of, volumes_of
 from agentkernel.space import require_space
-from agentkernel.workspaces.model import NONE
+from agentkernel.workspaces.model import Workspace
 
 log = logging.getLogger("agentkernel.kernel")
 
@@ -343,16 +343,21 @@ class Volumes:
     # -- for sandboxes ---------------------------------------------------------------------------
 
     async def find(
-        self, spec: SandboxSpec, owner: str, besides: Sequence[VolumeMount] = ()
+        self,
+        spec: SandboxSpec,
+        owner: str,
+        *,
+        workspace: Workspace | None = None,
+        besides: Sequence[VolumeMount] = (),
     ) -> tuple[VolumeMount, ...]:
         """Those that a spec names, made where there are none, and `besides`, whose places are
         taken. Raises InvalidInputError."""
-        has_workspace = spec.workspace not in (None, NONE)
-        wanted_ones = parse_volumes(spec.volumes, has_workspace=has_workspace)
+        target = None if workspace is None else workspace.target
+        requests = parse_volumes(spec.volumes, workspace=target)
         for mount in besides:
-            _refuse_at(mount.path, wanted_ones)
+            _refuse_at(mount.path, requests)
         found = list(besides)
-        for wanted in wanted_ones:
+        for wanted in requests:
             is_new = False
             async with self._finding:  # of several who want a new one, one makes it
                 try:

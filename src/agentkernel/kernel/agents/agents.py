@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentkernel.audit.trail import Trail
 from agentkernel.config.finding import user_file
 from agentkernel.kernel.agents.kit_records import ChosenDefinitions, Versions
 from agentkernel.kernel.agents.kits import Kits
@@ -15,13 +14,23 @@ from agentkernel.kernel.agents.sessions import Sessions
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
 
+DIRECTORY = "agents"
+"""Of the state directory, what is kept of agents: logins, sessions."""
+
 
 class Agents:
-    """Its parts."""
+    """Its parts. Preconditions: the kernel has its store, its trail and its secrets."""
 
-    def __init__(self, kernel: Kernel, trail: Trail) -> None:
-        own, kept = Path(user_file()).parent / "agents", kernel.state_dir / "agents"
+    def __init__(self, kernel: Kernel) -> None:
+        own, kept = Path(user_file()).parent / "agents", kernel.state_dir / DIRECTORY
         self.definitions = ChosenDefinitions(own, Versions(kept))
-        self.kits = Kits(kernel, trail, self.definitions)
-        self.logins = Logins()
+        self.kits = Kits(kernel, kernel.trail, self.definitions)
+        self.logins = Logins(
+            self.definitions,
+            kernel.secrets,
+            kernel._store,
+            kernel.trail,
+            kept,
+            kernel.networks.operator,
+        )
         self.sessions = Sessions(self.definitions, self.kits, self.logins)
