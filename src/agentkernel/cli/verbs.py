@@ -246,6 +246,10 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
             "--workspace-ignored", choices=("show", "hide"),
             help="whether files in it that git ignores are there (default: show)",
         )  # fmt: skip
+        group.add_argument(
+            "--workspace-path", metavar="same|/PATH",
+            help="where it is inside (default: /workspace); same: where it is on this machine",
+        )  # fmt: skip
     group.add_argument(
         "--volume", action="append", metavar="NAME:/PATH[:ro]",
         help="a volume at a path inside; made if it is not there yet, and kept; see `volume`",
