@@ -2123,6 +2123,8 @@ export interface components {
             /** @default null */
             template?: string | null;
             /** @default null */
+            workspace_path?: string | null;
+            /** @default null */
             name?: string | null;
             /** @default {} */
             labels?: {
@@ -2555,6 +2557,8 @@ export interface components {
             /** @default null */
             template?: string | null;
             /** @default null */
+            workspace_path?: string | null;
+            /** @default null */
             argv?: string[] | null;
             /** @default null */
             shell?: string | null;
@@ -2607,7 +2611,8 @@ export interface components {
              *       "workspace_branch": null,
              *       "pull": "missing",
              *       "entrypoint": null,
-             *       "template": null
+             *       "template": null,
+             *       "workspace_path": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2650,7 +2655,8 @@ export interface components {
              *       "workspace_branch": null,
              *       "pull": "missing",
              *       "entrypoint": null,
-             *       "template": null
+             *       "template": null,
+             *       "workspace_path": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2748,9 +2754,11 @@ export interface components {
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
          *         it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
          *         `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-         *         it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
-         *         volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
-         *         or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+         *         it is checked out or else in a checkout of the sandbox's own. `workspace_path`: where it is
+         *         inside instead of /workspace: "same", as on the host, or an absolute path. `volumes`:
+         *         NAME:/path[:ro], volumes of the sandbox's owner; one that is not there yet is made. `image`:
+         *         `host`, a directory, or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not
+         *         here, or as `pull` says.
          *         `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
          *         of the image's, for the command of a `run`. `template`: its name, in place of an image's.
          */
@@ -2825,6 +2833,8 @@ export interface components {
             entrypoint?: string[] | null;
             /** @default null */
             template?: string | null;
+            /** @default null */
+            workspace_path?: string | null;
         };
         /**
          * SandboxUpdate
