@@ -148,6 +148,7 @@ def add_job(commands: Any) -> None:
     add_process_options(start, tty=False)
     start.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
     start.add_argument("-i", "--stdin", action="store_true", help="let `attach -i` give it input")
+    start.add_argument("-t", "--tty", action="store_true", help="a terminal, which `attach` shows")
     _one(start)
     start.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
     _verb(verbs, "list", "list the jobs of a sandbox, or of all").add_argument(

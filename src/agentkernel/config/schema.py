@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config import images, networks
+from agentkernel.config import agents, images, networks
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.config.volumes import parse_volume
 from agentkernel.errors import InvalidInputError
@@ -296,10 +296,12 @@ KEYS: Mapping[str, Key] = {
 TABLES: Mapping[str, tuple[Check, str]] = {
     "env": (check_variable, 'text or { from = "NAME", default = "…" }'),
     "labels": (check_label, "text"),
+    "agents": (agents.check_agent, agents.AGENT_WANTS),
+    "mcp": (agents.check_server, agents.MCP_WANTS),
 }
 SECTIONS = (*dict.fromkeys(name.partition(".")[0] for name in KEYS), *TABLES)
 # Not accepted before they do something: a file that relies on them must not seem to work.
-LATER = ("workspace", "agents")
+LATER = ("workspace",)
 
 
 def is_operators(name: str) -> bool:
@@ -313,6 +315,10 @@ def check_table_key(section: str, name: str) -> None:
         raise ValueError("a variable's name has no = and no control character")
     if section == "labels" and not 1 <= len(name) <= 256:
         raise ValueError("a label's name has 1 to 256 characters")
+    if section == "agents" and not agents.AGENT_NAME.match(name):
+        raise ValueError("an agent's name has lower-case letters, digits and -")
+    if section == "mcp" and not agents.MCP_NAME.match(name):
+        raise ValueError("a server's name has up to 32 letters, digits, _ and -")
 
 
 def check_table_size(section: str, count: int) -> None:

@@ -78,6 +78,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     here, or as `pull` says.
     `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
     of the image's, for the command of a `run`. `template`: its name, in place of an image's.
+    `agents`: names of agents that can run in it: it has their kits, reaches what they need, and can
+    use the owner's logins with them, unless `agent_logins` is off.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -110,6 +112,8 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pull: Literal["missing", "always", "never"] = "missing"
     entrypoint: Annotated[list[str], Meta(max_length=1024)] | None = None
     template: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
+    agents: Annotated[list[Annotated[str, Meta(max_length=32)]], Meta(max_length=8)] = []
+    agent_logins: bool = True
     workspace_path: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
 
 
