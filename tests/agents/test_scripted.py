@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -12,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from .scripted import Edit, Read, Run, Say, Script, ScriptedModels, Use, Write
+from .scripted import Edit, Read, Run, Say, Script, ScriptedModels, Turn, Use, Write
 from .scripted.script import parse
 
-TURNS = [Read("a.py"), Edit("a.py", "1", "2"), Run("make"), Say("Done.")]
+TURNS: list[Turn] = [Read("a.py"), Edit("a.py", "1", "2"), Run("make"), Say("Done.")]
 
 
 @pytest.fixture
@@ -159,8 +160,6 @@ def test_what_it_does_not_serve_is_forwarded_if_it_may_be(
     models.forward = lambda host: host == "localhost"
     with urllib.request.urlopen(models.url + "/v1/models", timeout=20) as direct:
         expected = direct.read()
-    import http.client
-
     through = http.client.HTTPConnection("127.0.0.1", models.port, timeout=20)
     through.set_tunnel("localhost", models.port)
     through.request("GET", "/v1/models")
