@@ -30,6 +30,7 @@ _OPTIONS = {
     "sandbox.workspace": "workspace",
     "sandbox.workspace_secrets": "workspace_secrets",
     "sandbox.workspace_ignored": "workspace_ignored",
+    "sandbox.workspace_path": "workspace_path",
     "sandbox.name": "name",
     "sandbox.ttl": "ttl",
     "sandbox.idle_timeout": "idle_timeout",

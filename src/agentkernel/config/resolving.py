@@ -26,6 +26,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.volumes": (),
     "sandbox.workspace_secrets": False,
     "sandbox.workspace_ignored": "show",
+    "sandbox.workspace_path": "/workspace",
     "sandbox.on_ttl": "stop",
     "sandbox.on_idle": "stop",
     "network.allow": (),

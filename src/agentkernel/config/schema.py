@@ -149,6 +149,14 @@ def _workspace(value: Any) -> str:
     return text
 
 
+def _workspace_path(value: Any) -> str:
+    """Which paths it can't be at is for the daemon to say: see `workspaces.targets`."""
+    text = _text(value)
+    if text != "same" and not text.startswith("/"):
+        raise ValueError
+    return text
+
+
 def _volume(value: Any) -> str:
     try:
         parse_volume(_text(value))
@@ -208,6 +216,8 @@ KEYS: Mapping[str, Key] = {
             "whether files in it that look like secrets are shown"),
         Key("sandbox.workspace_ignored", _one_of("show", "hide"), '"show" or "hide"',
             "whether files in it that git ignores are shown"),
+        Key("sandbox.workspace_path", _workspace_path, '"same" or an absolute path',
+            "where it is inside (default: /workspace); same: where it is on this machine"),
         Key("sandbox.name", _name, "a name of lower-case letters, digits and -",
             "what `sandbox create` calls it", _PROJECT),
         Key("sandbox.ttl", _duration, _TIME, "how long it lives at most"),

@@ -203,6 +203,7 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.volumes": _names_more,
     "sandbox.workspace_secrets": lambda now, before: bool(now),
     "sandbox.workspace_ignored": lambda now, before: now == "show",
+    "sandbox.workspace_path": _never,  # of the sandbox's own paths
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,

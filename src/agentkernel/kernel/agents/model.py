@@ -27,12 +27,17 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     in a new one with the state it left. `attended`: leave the agent's own permission questions on.
     `login`: bind the user's login with the agent; without one the caller cares for it, such as for
     a model without a key. `drive`: in mode acp the daemon speaks with the agent; else whoever is
-    attached to the job does. `words`: added to the agent's command line. `setup`: commands run before it, in the network's
-    phase "setup". `trust_project_mcp`: the project's own list of MCP servers counts.
+    attached to the job does. `words`: added to the agent's command line. `setup`: commands run
+    before it, in the network's phase "setup". `trust_project_mcp`: the project's own list of MCP
+    servers counts.
+
+    With acp: `command` is the command line of an agent that has no definition; `agent` is then only
+    what it is called.
     """
 
     agent: Annotated[str, Meta(min_length=1, max_length=32)]
     mode: Mode = "headless"
+    command: Annotated[list[str], Meta(max_length=256)] = []
     task: Annotated[str, Meta(max_length=MAX_TASK)] | None = None
     spec: SandboxSpec | None = None
     sandbox: Annotated[str, Meta(max_length=64)] | None = None
