@@ -88,11 +88,13 @@ class OAuth(_Part, frozen=True, kw_only=True):
     On the host the login is kept as secrets; inside, `file` has placeholders and a far expiry, and
     the host refreshes. Fields are paths into the JSON file, as in "tokens.access_token".
     `hosts`: where the access token goes, in the header Authorization. `refresh`: how the request
-    for a new one looks. `expires`: `unit` since 1970; empty: the token says it itself (a JWT).
+    for a new one looks; `client_secret` is that of an installed program, which everybody has.
+    `expires`: `unit` since 1970; empty: the token says it itself (a JWT).
     `fixed`: fields of the file inside that are always so. `keep`: fields that are copied as they
     are, since they are no secret. `jwt_claims`: of a field that must be a JWT, what of its claims
-    is kept in an unsigned one. `leaks`: what can't be kept outside, in words for people; empty:
-    nothing enters.
+    is kept in an unsigned one; a claim within a claim is "OUTER#INNER". `label`: whose login it is,
+    for people: the first of these fields that there is, or claims, as "tokens.id_token#email".
+    `leaks`: what can't be kept outside, in words for people; empty: nothing enters.
     """
 
     file: Text
@@ -103,11 +105,13 @@ class OAuth(_Part, frozen=True, kw_only=True):
     hosts: Words
     token_url: Text = ""
     client_id: Text = ""
+    client_secret: Text = ""
     body: Literal["json", "form"] = "json"
     scope: Text = ""
     keep: Words = []
     fixed: dict[str, str | int | float | bool | None] = {}
     jwt_claims: dict[str, list[str]] = {}
+    label: Words = []
     leaks: Text = ""
     about: Text = ""
 
@@ -115,7 +119,8 @@ class OAuth(_Part, frozen=True, kw_only=True):
 class Login(_Part, frozen=True, kw_only=True):
     """`keys`: in the order of preference; the first of which there is a secret is used. `oauth`: a
     subscription. `command`: the agent's own login, in a sandbox that is made for it alone, with
-    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published."""
+    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published, the
+    same outside as inside, since the provider sends the browser there."""
 
     keys: Annotated[list[Key], Meta(max_length=16)] = []
     oauth: OAuth | None = None

@@ -144,7 +144,7 @@ _FLAT: Final = frozenset(
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
         "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
-        "no_cache",
+        "no_cache", "agent",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {

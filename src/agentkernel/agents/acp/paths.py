@@ -50,7 +50,7 @@ class PathMap:
 
     def _uri(self, uri: str, *, to_guest: bool) -> str:
         """A file: URI; what follows the path, such as #L10, stays."""
-        if not uri[:5].lower() == "file:":
+        if uri[:5].lower() != "file:":
             return uri
         try:
             parts = urlsplit(uri)
