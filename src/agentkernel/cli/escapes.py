@@ -47,10 +47,20 @@ class Screen:
 
     def __init__(self, level: Level = "live") -> None:
         self._level = level
+        self._modes = Modes()
         self._rest = b""
         self._skips = False
 
     def pass_on(self, data: bytes) -> bytes:
+        shown = self._passed(data)
+        self._modes.feed(shown)
+        return shown
+
+    def undo(self) -> bytes:
+        """What takes back that which the program has set and left so."""
+        return self._modes.undo()
+
+    def _passed(self, data: bytes) -> bytes:
         data, self._rest = self._rest + data, b""
         out = []
         at = 0
