@@ -72,6 +72,11 @@ class AgentLink:
         self._kept += wire.encode(message)
         self._more.set()
 
+    def end_line(self) -> None:
+        """Whatever was written before us: what we send next begins a line."""
+        self._kept += b"\n"
+        self._more.set()
+
     async def messages(self) -> AsyncIterator[wire.Message | None]:
         """What the agent says, to its end, when `result` is there; None for each line that is
         nothing. Raises AgentKernelError if it can't be reached any more."""
