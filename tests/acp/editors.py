@@ -75,13 +75,18 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def bridge(
-    editor: Editor, state: Path, *words: str, cwd: Path
-) -> AsyncIterator[Connection]:
+async def bridge(editor: Editor, state: Path, *words: str, cwd: Path) -> AsyncIterator[Connection]:
     """`agentkernel acp` as an editor starts it, introduced."""
     environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
     async with acp.spawn_agent_process(
-        editor, sys.executable, "-m", "agentkernel", "acp", *words, env=environment, cwd=str(cwd),
+        editor,
+        sys.executable,
+        "-m",
+        "agentkernel",
+        "acp",
+        *words,
+        env=environment,
+        cwd=str(cwd),
         transport_kwargs={"limit": 1 << 25},
     ) as (agent, process):
         hello = await agent.initialize(

@@ -97,8 +97,13 @@ def obey(session, cwd, line):
         new = (old or "") + "edited\n"
         diff = {"type": "diff", "path": str(file), "oldText": old, "newText": new}
         update(
-            session, sessionUpdate="tool_call", toolCallId="t-edit", title=f"Edit {path}",
-            kind="edit", content=[diff], locations=[{"path": str(file), "line": 1}],
+            session,
+            sessionUpdate="tool_call",
+            toolCallId="t-edit",
+            title=f"Edit {path}",
+            kind="edit",
+            content=[diff],
+            locations=[{"path": str(file), "line": 1}],
         )
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(new)
@@ -155,10 +160,17 @@ def serve(message):
         capabilities = {"loadSession": True, "sessionCapabilities": {"list": {}}}
         terminal = {"id": "t", "name": "T", "type": "terminal", "args": ["--setup"]}
         hidden = {"id": "m", "name": "M", "_meta": {"terminal-auth": {"command": "touch"}}}
-        send({"id": id, "result": {
-            "protocolVersion": 1, "agentCapabilities": capabilities,
-            "authMethods": [terminal, hidden], "_meta": {"client": params["clientCapabilities"]},
-        }})
+        send(
+            {
+                "id": id,
+                "result": {
+                    "protocolVersion": 1,
+                    "agentCapabilities": capabilities,
+                    "authMethods": [terminal, hidden],
+                    "_meta": {"client": params["clientCapabilities"]},
+                },
+            }
+        )
     elif method == "session/new":
         session = f"s{len(list(HOME.glob('*.json'))) + 1}"
         (HOME / f"{session}.json").write_text(json.dumps(params))

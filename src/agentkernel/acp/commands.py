@@ -53,9 +53,7 @@ class CommandOpener:
             if job.info.state == "running" and job.info.argv == self._command:
                 log(f"{self.agent} is still there in {sandbox.name}")
                 return await attach(sandbox, job, self._project, self._guest, again=True)
-        job = await sandbox.jobs.start(
-            self._command, env=self._env, cwd=self._guest, stdin=True
-        )
+        job = await sandbox.jobs.start(self._command, env=self._env, cwd=self._guest, stdin=True)
         return await attach(sandbox, job, self._project, self._guest, again=False)
 
     async def leave(self) -> None:
@@ -70,7 +68,8 @@ class CommandOpener:
                 raise ConflictError("another editor speaks to the agent in this sandbox")
             return sandbox
         labels = {LABEL: self._digest()}
-        for sandbox in reversed(await AsyncSandbox.list(labels=labels, transport=self._transport)):
+        # The oldest is the one that every editor had that came alone.
+        for sandbox in await AsyncSandbox.list(labels=labels, transport=self._transport):
             if sandbox.info.state in ("running", "stopped") and self._take(sandbox):
                 return sandbox
         return None
