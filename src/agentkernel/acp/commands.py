@@ -1,4 +1,4 @@
-"""An agent that is a command line and no more, in a sandbox that is found again by what it is for."""
+"""An agent that is a command line and no more, in a sandbox that is found by what it is for."""
 
 from __future__ import annotations
 

@@ -113,8 +113,11 @@ class AgentLink:
 
     def _take(self, stream: str, data: bytes, offset: int) -> list[wire.Message | None]:
         if offset != self._offsets[stream] and stream == "stdout":
-            # The job wrote more than is kept while nobody listened: a line has lost its beginning.
-            self._lines = wire.Lines()
+            # The job wrote more than is kept while nobody listened: an answer may be among that.
+            raise LinkLostError(
+                "the agent has said more than is kept, and the editor did not read it",
+                hint="start the agent again from the editor",
+            )
         self._offsets[stream] = offset + len(data)
         if stream == "stderr":
             self._errors(data)
