@@ -38,6 +38,8 @@
     ├── ImageInvalidError         image_invalid        an image is not what it says it is
     ├── RegistryError             registry_failed      a registry does not answer, or says no
     │   └── RegistryDeniedError   registry_denied      it wants a login, or another one
+    ├── LoginError                login_failed         an agent's provider gave no new token
+    │   └── LoginEndedError       login_ended          it never will: log in again
     ├── ImageBuildError           image_build_failed   a step of a build failed
     └── BuildError                build_failed         agentd could not be built
 
@@ -301,6 +303,22 @@ class RegistryDeniedError(RegistryError):
     """Also of an image that does not exist: many registries say the same of both."""
 
     code = "registry_denied"
+    retryable = False
+
+
+class LoginError(AgentKernelError):
+    """The login with an agent's provider could not be refreshed."""
+
+    code = "login_failed"
+    status = 502
+    retryable = True
+
+
+class LoginEndedError(LoginError):
+    """The provider does not know the login any more."""
+
+    code = "login_ended"
+    status = 409
     retryable = False
 
 

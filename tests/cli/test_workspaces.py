@@ -58,6 +58,11 @@ def test_apply_and_discard(cli: Cli, project: Path) -> None:
     assert cli("exec", "taken", "--", "sh", "-c", script).returncode == 0
     done = cli("apply", "taken", "new")
     assert (done.returncode, done.stdout) == (0, b"A  new\n"), done.stderr
+    done = cli("diff", "--stat", "taken")
+    assert b"A! .envrc  +1 -0\n" in done.stdout and b".envrc: held back from apply" in done.stderr
+    told = json.loads(cli("diff", "--json", "taken").stdout)["changes"]
+    assert {change["path"]: change["held_back"] for change in told}.keys() == {".envrc", "file"}
+    assert [bool(change["held_back"]) for change in told] == [True, False]
     (project / "file").write_text("mine\n")
     done = cli("apply", "taken")
     assert done.returncode == 1 and b"conflict: file" in done.stderr

@@ -10,7 +10,7 @@ import argparse
 import inspect
 from collections.abc import Iterator
 
-from agentkernel.cli.main import build_parser
+from agentkernel.cli.main import AGENTS, build_parser
 from agentkernel.client._async import (
     commands,
     files,
@@ -172,6 +172,28 @@ VERBS_ALONE = {
     "config check": "files of the user's",
     "trust": "files of the user's",
     "completion": "for the shell",
+    **dict.fromkeys(AGENTS, "as `agent run`"),
+    "acp": "another door, for editors",
+    **dict.fromkeys(
+        (
+            "agent run",
+            "agent list",
+            "agent show",
+            "agent install",
+            "agent update",
+            "agent remove",
+            "agent login",
+            "agent logout",
+            "agent status",
+            "agent sessions",
+            "agent attach",
+            "agent stop",
+            "agent diff",
+            "agent apply",
+            "replay",
+        ),
+        "not there yet",
+    ),
 }
 
 

@@ -92,6 +92,11 @@ export class RegistryError extends AgentKernelError {
   static override readonly retryable: boolean = true;
 }
 
+export class LoginError extends AgentKernelError {
+  static override readonly code: string = "login_failed";
+  static override readonly retryable: boolean = true;
+}
+
 export class ImageBuildError extends AgentKernelError {
   static override readonly code: string = "image_build_failed";
   static override readonly retryable: boolean = false;
@@ -197,6 +202,11 @@ export class RegistryDeniedError extends RegistryError {
   static override readonly retryable: boolean = false;
 }
 
+export class LoginEndedError extends LoginError {
+  static override readonly code: string = "login_ended";
+  static override readonly retryable: boolean = false;
+}
+
 /** Every code with its class; the list is closed. */
 export const ERROR_TYPES = {
   internal: AgentKernelError,
@@ -218,6 +228,7 @@ export const ERROR_TYPES = {
   command_failed: CommandFailedError,
   image_invalid: ImageInvalidError,
   registry_failed: RegistryError,
+  login_failed: LoginError,
   image_build_failed: ImageBuildError,
   build_failed: BuildError,
   state_locked: StateLockedError,
@@ -239,6 +250,7 @@ export const ERROR_TYPES = {
   daemon_timeout: DaemonTimeoutError,
   command_timeout: CommandTimeoutError,
   registry_denied: RegistryDeniedError,
+  login_ended: LoginEndedError,
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_TYPES;

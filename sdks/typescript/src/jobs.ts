@@ -17,6 +17,8 @@ import type { Schemas } from "./wire.ts";
 export interface JobOptions extends CommandOptions, CallOptions {
   /** Whether something will be written to it. */
   stdin?: boolean;
+  /** Rows and columns of a terminal that it has. */
+  pty?: [number, number];
 }
 
 export interface OutputOptions extends CallOptions {
@@ -24,6 +26,10 @@ export interface OutputOptions extends CallOptions {
   stderrOffset?: number;
   /** False: it ends when all that was there at its beginning is read. */
   follow?: boolean;
+  /** Only the last so many bytes of what is there. */
+  recent?: number;
+  /** Rows and columns of the terminal on which a job with one is shown: it is drawn anew. */
+  size?: [number, number];
 }
 
 /** One job. `info` is what was known when it was asked last. */
@@ -53,11 +59,14 @@ export class Job {
    * Without `follow` there is a `result` only if the job has ended.
    */
   output(options: OutputOptions = {}): CommandStream {
-    const { stdoutOffset = 0, stderrOffset = 0, follow = true, signal } = options;
+    const { stdoutOffset = 0, stderrOffset = 0, follow = true, recent, size, signal } = options;
     const query = {
       stdout_offset: stdoutOffset,
       stderr_offset: stderrOffset,
       follow: follow ? undefined : 0,
+      recent,
+      rows: size?.[0],
+      columns: size?.[1],
     };
     const offsets: [number, number] = [stdoutOffset, stderrOffset];
     const place = { path: `${this.#path}/attach`, query, offsets };

@@ -1689,7 +1689,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1714,7 +1714,8 @@ export interface components {
          * FileChange
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
-         *         `removed_lines`: null for what is no text, and for what was not looked into.
+         *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
+         *         it is not applied unless risky ones are allowed; null: it is.
          */
         FileChange: {
             path: string;
@@ -1730,6 +1731,7 @@ export interface components {
             added_lines: number | null;
             removed_lines: number | null;
             host_changed: boolean;
+            held_back: string | null;
             problem: string | null;
         };
         /**
@@ -2122,6 +2124,12 @@ export interface components {
             entrypoint?: string[] | null;
             /** @default null */
             template?: string | null;
+            /** @default [] */
+            agents?: string[];
+            /** @default true */
+            agent_logins?: boolean;
+            /** @default null */
+            workspace_path?: string | null;
             /** @default null */
             name?: string | null;
             /** @default {} */
@@ -2298,7 +2306,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -2554,6 +2562,12 @@ export interface components {
             entrypoint?: string[] | null;
             /** @default null */
             template?: string | null;
+            /** @default [] */
+            agents?: string[];
+            /** @default true */
+            agent_logins?: boolean;
+            /** @default null */
+            workspace_path?: string | null;
             /** @default null */
             argv?: string[] | null;
             /** @default null */
@@ -2607,7 +2621,10 @@ export interface components {
              *       "workspace_branch": null,
              *       "pull": "missing",
              *       "entrypoint": null,
-             *       "template": null
+             *       "template": null,
+             *       "agents": [],
+             *       "agent_logins": true,
+             *       "workspace_path": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2650,7 +2667,10 @@ export interface components {
              *       "workspace_branch": null,
              *       "pull": "missing",
              *       "entrypoint": null,
-             *       "template": null
+             *       "template": null,
+             *       "agents": [],
+             *       "agent_logins": true,
+             *       "workspace_path": null
              *     }
              */
             spec?: components["schemas"]["SandboxSpec"];
@@ -2748,11 +2768,15 @@ export interface components {
          *         this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
          *         it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
          *         `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-         *         it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
-         *         volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
-         *         or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+         *         it is checked out or else in a checkout of the sandbox's own. `workspace_path`: where it is
+         *         inside instead of /workspace: "same", as on the host, or an absolute path. `volumes`:
+         *         NAME:/path[:ro], volumes of the sandbox's owner; one that is not there yet is made. `image`:
+         *         `host`, a directory, or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not
+         *         here, or as `pull` says.
          *         `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
          *         of the image's, for the command of a `run`. `template`: its name, in place of an image's.
+         *         `agents`: names of agents that can run in it: it has their kits, reaches what they need, and can
+         *         use the owner's logins with them, unless `agent_logins` is off.
          */
         SandboxSpec: {
             /** @default native */
@@ -2825,6 +2849,12 @@ export interface components {
             entrypoint?: string[] | null;
             /** @default null */
             template?: string | null;
+            /** @default [] */
+            agents?: string[];
+            /** @default true */
+            agent_logins?: boolean;
+            /** @default null */
+            workspace_path?: string | null;
         };
         /**
          * SandboxUpdate
@@ -4093,6 +4123,9 @@ export interface operations {
                 stdout_offset?: number;
                 stderr_offset?: number;
                 follow?: boolean;
+                rows?: number;
+                columns?: number;
+                recent?: number;
             };
             header?: never;
             path: {

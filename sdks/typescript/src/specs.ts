@@ -48,6 +48,8 @@ export interface SandboxSpec {
   workspaceIgnored?: "show" | "hide";
   /** Of the git repository there, this branch: where it is checked out, or in a checkout of its own. */
   workspaceBranch?: string;
+  /** Where it is inside: `same`, as on the daemon's machine, or a path; `/workspace` unless given. */
+  workspacePath?: string;
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

@@ -6,9 +6,13 @@ Texts may have fields in braces, which are filled in by `agents.commands`:
 {version}    the pinned version
 {home}       the home directory inside; a path may also begin with ~/
 {workspace}  where the project is inside
-{task}       what it is to do
+{task}       what it is to do; {task_file}: a file inside that has it
 {model}      the model that was asked for
 {session}    the id of the conversation to go on with, as the agent itself calls it
+{context}    the file that tells the agent where it is, if `context` names none
+{mcp}        the file of `mcp.file`
+{secret:V}   the placeholder in the variable V, empty if no secret is bound to it; with :last20
+             after it its last 20 letters
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ class Install(_Part, frozen=True, kw_only=True):
     `needs`: commands that the machine must have for it, such as npm, with what to install said by
     `needs_hint`. `steps`: commands, in order, with {kit} as an empty writable directory. `path`:
     directories of the kit that stand first in PATH. `check`: a command that succeeds if it works.
+    `node`: a version of Node.js that is put to {kit}/node before the steps, in whose PATH its node
+    and npm stand first, and goes when they are done, or stays with `keep_node`.
     """
 
     needs: Words = []
@@ -42,16 +48,20 @@ class Install(_Part, frozen=True, kw_only=True):
     environment: dict[str, Text] = {}
     path: Words = []
     check: Words = []
+    node: Annotated[str, Meta(pattern=r"\A[0-9.]{0,20}\Z")] = ""
+    keep_node: bool = False
 
 
 class Commands(_Part, frozen=True, kw_only=True):
     """Its command lines. Empty: it can't do that.
 
-    `headless` does {task} and ends; `resume_…` go on with a conversation: with {session} if that
-    field is in them, else the last one. `model`: what is added when a model is asked for; where the
-    word "{model…}" stands alone in a command line these words go there, else at its end.
-    `unattended`: words that make it ask for no permission, which is what the sandbox is for; they
-    stand in place of the word "{unattended}". `acp`: speaks the Agent Client Protocol on stdio.
+    `headless` does a task and ends. It has it as {task}, or in {task_file}; if neither is among its
+    words, on stdin. `resume_…` go on with a conversation: with {session} if that field is in them,
+    else the last one. `acp`: speaks the Agent Client Protocol on stdio. `model`: what is added when
+    a model is asked for. `unattended`: what makes it ask for no permission, which is what the
+    sandbox is for. Where added words go: in place of a word "{unattended}", "{model_words}",
+    "{context_words}", "{mcp_words}" or "{words}" (the user's own), else before the word "--", else
+    at the end.
     """
 
     interactive: Words = []
@@ -78,11 +88,13 @@ class OAuth(_Part, frozen=True, kw_only=True):
     On the host the login is kept as secrets; inside, `file` has placeholders and a far expiry, and
     the host refreshes. Fields are paths into the JSON file, as in "tokens.access_token".
     `hosts`: where the access token goes, in the header Authorization. `refresh`: how the request
-    for a new one looks. `expires`: `unit` since 1970; empty: the token says it itself (a JWT).
+    for a new one looks; `client_secret` is that of an installed program, which everybody has.
+    `expires`: `unit` since 1970; empty: the token says it itself (a JWT).
     `fixed`: fields of the file inside that are always so. `keep`: fields that are copied as they
     are, since they are no secret. `jwt_claims`: of a field that must be a JWT, what of its claims
-    is kept in an unsigned one. `leaks`: what can't be kept outside, in words for people; empty:
-    nothing enters.
+    is kept in an unsigned one; a claim within a claim is "OUTER#INNER". `label`: whose login it is,
+    for people: the first of these fields that there is, or claims, as "tokens.id_token#email".
+    `leaks`: what can't be kept outside, in words for people; empty: nothing enters.
     """
 
     file: Text
@@ -93,11 +105,13 @@ class OAuth(_Part, frozen=True, kw_only=True):
     hosts: Words
     token_url: Text = ""
     client_id: Text = ""
+    client_secret: Text = ""
     body: Literal["json", "form"] = "json"
     scope: Text = ""
     keep: Words = []
     fixed: dict[str, str | int | float | bool | None] = {}
     jwt_claims: dict[str, list[str]] = {}
+    label: Words = []
     leaks: Text = ""
     about: Text = ""
 
@@ -105,7 +119,8 @@ class OAuth(_Part, frozen=True, kw_only=True):
 class Login(_Part, frozen=True, kw_only=True):
     """`keys`: in the order of preference; the first of which there is a secret is used. `oauth`: a
     subscription. `command`: the agent's own login, in a sandbox that is made for it alone, with
-    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published."""
+    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published, the
+    same outside as inside, since the provider sends the browser there."""
 
     keys: Annotated[list[Key], Meta(max_length=16)] = []
     oauth: OAuth | None = None
@@ -153,7 +168,9 @@ class File(_Part, frozen=True, kw_only=True):
 class AgentDefinition(_Part, frozen=True, kw_only=True):
     """One agent. `home`: its web page. `context`: the file that it reads as instructions of the
     user, to which we write what it may reach; empty: `context_words` name a file that we wrote at
-    {context}. `events`: how what it prints in headless mode is read."""
+    {context}. `events`: how what it prints in headless mode is read. `tested`: false if nobody of
+    this project has run it, so that it is made of its documentation alone. `notes`: what people
+    should know."""
 
     name: Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
     title: Text
@@ -172,3 +189,5 @@ class AgentDefinition(_Part, frozen=True, kw_only=True):
     files: Annotated[list[File], Meta(max_length=16)] = []
     memory: Text = ""
     timeout: Text = ""
+    tested: bool = False
+    notes: Text = ""

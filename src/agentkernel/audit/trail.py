@@ -33,7 +33,7 @@ ENDING: Final = frozenset(
     {
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
         "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
-        "volume.remove",
+        "volume.remove", "agent.logout",
         "image.remove", "image.prune",
     }
 )  # fmt: skip

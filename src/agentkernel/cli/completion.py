@@ -2,8 +2,8 @@
 
 One completer for all shells, on the parser that the command line is: a script hands over the words
 typed so far and gets candidates, a line each, with a tab and a description where there is one.
-Names of sandboxes, images and volumes come from the daemon if one runs; none is started, and no
-error is ever shown.
+Names of sandboxes, images, volumes and agents come from the daemon if one runs; none is started,
+and no error is ever shown.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from agentkernel.cli.values import printable
 _SANDBOXES = ("NAME",)
 _IMAGES = ("IMAGE",)
 _VOLUMES = "VOLUME"
+_AGENTS = "AGENT"
 _FILES = ("FILE", "SOURCE", "TARGET")
 # What a script takes for "complete files yourself": no candidate can look like it.
 FILES = "\tfiles"
@@ -152,6 +153,10 @@ def _values(action: argparse.Action, word: str, typed: set[str]) -> Iterator[tup
         for name, mode in _volumes():
             if name.startswith(word) and name not in typed:
                 yield name, mode
+    elif action.metavar == _AGENTS:
+        for name, title in _agents():
+            if name.startswith(word) and name not in typed:
+                yield name, title
     elif action.metavar in _FILES:
         yield FILES, ""
 
@@ -159,6 +164,14 @@ def _values(action: argparse.Action, word: str, typed: set[str]) -> Iterator[tup
 def _volumes() -> Iterator[tuple[str, str]]:
     for entry in _asked("/v1/volumes").get("volumes", ()):
         yield printable(entry["name"]), "exclusive" if entry["exclusive"] else "shared"
+
+
+def _agents() -> Iterator[tuple[str, str]]:
+    """Those that come with this package, and what the daemon knows of others."""
+    from agentkernel.cli.main import AGENTS
+
+    found = {printable(a["name"]): a["title"] for a in _asked("/v1/agents").get("agents", ())}
+    yield from ({name: "" for name in AGENTS} | found).items()
 
 
 def _sandboxes() -> Iterator[tuple[str, str]]:

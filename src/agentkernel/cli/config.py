@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentkernel.cli import project
@@ -38,6 +39,14 @@ def _settings(own: ConfigFile | None, user: ConfigFile | None) -> dict[str, Sett
     settings = dict(resolved.settings)
     settings |= {f"env.{name}": setting for name, setting in resolved.env.items()}
     settings |= {f"labels.{name}": setting for name, setting in resolved.labels.items()}
+    for agent, entries in resolved.agents.items():
+        settings |= {f"agents.{agent}.{key}": setting for key, setting in entries.items()}
+    settings |= {  # what is sent to one, or put into its environment, may be a secret
+        f"mcp.{name}": replace(
+            setting, value=" ".join(setting.value.get("command", ())) or setting.value["url"]
+        )
+        for name, setting in resolved.mcp.items()
+    }
     return {**settings, **_daemon(user)}
 
 
@@ -73,7 +82,7 @@ def _show(options: argparse.Namespace) -> int:
         for name, setting in settings.items()
     ]
     show_table(("KEY", "VALUE", "FROM"), rows)
-    if own is not None and not _is_trusted(own) and widenings(own, user, {}):
+    if own is not None and not _is_trusted(own) and widenings(own, user, {}, agent=""):
         print(f"\n{printable(own.path)} is not trusted: `agentkernel config check` says more")
     return 0
 
@@ -167,7 +176,7 @@ def _check(options: argparse.Namespace) -> int:
             print("there are no files to check")
         return 0
     own, user = project.read(own_path, user_path)
-    found = [] if own is None else widenings(own, user, {})
+    found = [] if own is None else widenings(own, user, {}, agent="")
     trusted = own is not None and _is_trusted(own)
     if options.json:
         body = {"files": _files(own, user), "widens": [entry.to_dict() for entry in found]}

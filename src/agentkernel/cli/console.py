@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from agentkernel.cli.notices import published_words, tell_once
 from agentkernel.cli.outcome import BROKEN_PIPE, Ended, say, say_progress
-from agentkernel.cli.terminal import Terminal
+from agentkernel.cli.terminal import Leaving, Terminal
 from agentkernel.client import frames, wire
 from agentkernel.errors import AgentKernelError, DaemonError
 
@@ -36,7 +36,8 @@ _GOODBYE_SECONDS = 5.0
 
 
 class Console:
-    """`follow`: a job, which goes on without us; signals end our listening, not the job.
+    """`follow`: a job, which goes on without us; signals end our listening, not the job, and on a
+    terminal, where Ctrl-C is the job's, Ctrl-\\ twice does (`left`).
     `prepares`: until the command has started signals end us, and so what is made for it."""
 
     def __init__(
@@ -69,6 +70,8 @@ class Console:
         self._hears = True
         self._counts = dict.fromkeys(_FORWARDED, 0)
         self._wake = -1
+        self.left = False
+        self._keys = Leaving() if follow and terminal else None
         self._result: Ended | None = None
         self._modes: contextlib.ExitStack
 
@@ -102,6 +105,8 @@ class Console:
                 return code
             if self._stdin and 0 in ready:
                 self._read_stdin()
+                if self.left:
+                    return 0
             if self._output and self._output_fd in ready:
                 piece = self._output[: self._pieces[self._output_fd]]
                 self._output = self._output[os.write(self._output_fd, piece) :]
@@ -165,7 +170,7 @@ class Console:
                 self._result = Ended(body)
             case "error":
                 raise wire.error_of(body)
-            case "offset":
+            case "offset" if self._terminal is None:
                 say("some older output is not kept any more")
             case "truncated":
                 name = "stdout" if body.get("channel") == _STDOUT else "stderr"
@@ -184,6 +189,10 @@ class Console:
             data = os.read(0, _CHUNK)
         except OSError:
             data = b""
+        if data and self._keys is not None:
+            data, self.left = self._keys.cut(data)
+            if not data:
+                return
         if data:
             self._sent += len(data)
             self._outgoing += frames.encode(frames.BINARY, bytes((_STDIN,)) + data)

@@ -124,7 +124,7 @@ def _config() -> Iterator[Finding]:
     try:
         own, _ = project.read(project_file(), None)
         if own is not None:
-            found = [] if trust.is_trusted(own) else widenings(own, user, {})
+            found = [] if trust.is_trusted(own) else widenings(own, user, {}, agent="")
             words = f"{own.path}: not trusted, and it widens {', '.join(w.key for w in found)}"
             hint = f"read it, then `agentkernel trust {own.path}`"
             if found:

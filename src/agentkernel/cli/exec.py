@@ -13,10 +13,14 @@ from agentkernel.cli.foreground import (
     streamed,
 )
 from agentkernel.cli.notices import tell_version
-from agentkernel.cli.outcome import finish
+from agentkernel.cli.outcome import finish, say
+from agentkernel.cli.terminal import Terminal
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
 from agentkernel.errors import ConflictError, InvalidInputError
+
+# Of what a terminal has shown: enough for a screen of it, with its colours.
+RECENT = 1 << 16
 
 
 def main(options: argparse.Namespace) -> int:
@@ -36,7 +40,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def attach(options: argparse.Namespace) -> int:
-    """Output of a job from its beginning, live to its end; Ctrl-C leaves it running."""
+    """Output of a job from its beginning, live to its end; Ctrl-C leaves it running. One with a
+    terminal is shown on this one, if it is one."""
     from agentkernel.client.results import JobInfo
 
     fill_standard_descriptors()
@@ -45,9 +50,23 @@ def attach(options: argparse.Namespace) -> int:
     if job.state == "lost":
         raise ConflictError("the job was lost with its sandbox's processes")
     tell_version(transport)
-    web = transport.websocket(f"/v1/jobs/{job.id}/attach")
-    console = Console(web.stream.detach(), web.decoder, stdin=options.stdin, follow=True)
+    terminal = Terminal.here(None) if job.raw.get("pty") and job.state == "running" else None
+    query: dict[str, int] = {}
+    if terminal is not None:
+        rows, columns = terminal.size()
+        query = {"rows": rows, "columns": columns, "recent": RECENT}
+        say("Ctrl-\\ twice leaves it running")
+    web = transport.websocket(f"/v1/jobs/{job.id}/attach", query=query)
+    console = Console(
+        web.stream.detach(),
+        web.decoder,
+        terminal=terminal,
+        stdin=options.stdin or terminal is not None,
+        follow=True,
+    )
     ended = console.attend()
+    if console.left:
+        say(f"left running; back to it: agentkernel attach {job.id}")
     if isinstance(ended, int):
         return ended
     return finish(ended, job.argv[0], job.raw.get("timeout_seconds"))

@@ -45,6 +45,7 @@ def spec_fields(
         "volumes": getattr(options, "volume", None),
         "workspace_branch": getattr(options, "branch", None),
         "workspace_ignored": getattr(options, "workspace_ignored", None),
+        "workspace_path": getattr(options, "workspace_path", None),
         "pull": getattr(options, "pull", None),
         "entrypoint": _entrypoint(getattr(options, "entrypoint", None)),
         # What only files can say; see `project.apply`.

@@ -15,6 +15,7 @@ from agentkernel.cli.values import printable
 from agentkernel.config.finding import NONE, home_directory, project_file
 
 _TARGET = "/workspace"
+_SAME = "same"
 _PATHS = ("/", ".", "~")
 
 
@@ -23,16 +24,20 @@ def choose(options: argparse.Namespace, state_dir: str, *, is_local: bool) -> No
     if options.workspace is not None or not is_local:
         return
     top, why = _find(options, state_dir)
+    target = options.workspace_path or _TARGET
     if top is None:
         if sys.stderr.isatty() and not options.quiet:
-            say(f"nothing is at {_TARGET}: {why}")
+            say(f"nothing is at {printable(target)}: {why}")
         return
+    if target == _SAME:
+        target = top
     options.workspace = f"{top}:cow"
     below = os.path.relpath(os.path.realpath(os.getcwd()), top)
     if options.workdir is None and below != ".":
-        options.workdir = f"{_TARGET}/{below}"
+        options.workdir = f"{target}/{below}"
     if not options.quiet:
-        say(f"{_TARGET} is {printable(top)}, copy-on-write (--workspace none: nothing is there)")
+        what = "at its own path" if target == top else f"{printable(top)}"
+        say(f"{printable(target)} is {what}, copy-on-write (--workspace none: nothing is there)")
 
 
 def _find(options: argparse.Namespace, state_dir: str) -> tuple[str | None, str]:

@@ -11,13 +11,12 @@ from typing import Any
 
 from agentkernel.cli.layer_bars import LayerBars, size_words
 from agentkernel.cli.local_files import local_errors, read_all, write_all
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.progress import Progress
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.images import Images
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client.image_files import NewFile, archive_pieces
 from agentkernel.client.results import ImageInfo
 from agentkernel.errors import InvalidInputError
@@ -26,7 +25,6 @@ _STREAM = "-"
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs: dict[str, Callable[[argparse.Namespace, Images], int]] = {
         "pull": _pull,
         "load": _load,
@@ -39,11 +37,8 @@ def main(options: argparse.Namespace) -> int:
         "remove": _remove,
         "prune": _prune,
     }
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, Images(transport))
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _bars(options: argparse.Namespace) -> LayerBars:

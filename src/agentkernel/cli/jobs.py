@@ -9,9 +9,10 @@ import signal
 from typing import Any
 
 from agentkernel.cli.fields import command_words
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import BROKEN_PIPE
 from agentkernel.cli.tables import ago, show
+from agentkernel.cli.terminal import Terminal
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
@@ -24,13 +25,9 @@ def main(options: argparse.Namespace) -> int:
         from agentkernel.cli import exec
 
         return exec.attach(options)
-    transport = Transport()
     verbs = {"start": _start, "list": _list, "info": _info, "logs": _logs, "kill": _kill}
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, transport)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _start(options: argparse.Namespace, transport: Transport) -> int:
@@ -39,11 +36,12 @@ def _start(options: argparse.Namespace, transport: Transport) -> int:
         raise InvalidInputError("no command given", hint="agentkernel job start NAME -- CMD ARGS…")
     job = Sandbox.connect(options.name, transport=transport).jobs.start(
         words,
-        env=dict(options.env),
+        env={**({"TERM": Terminal().kind} if options.tty else {}), **dict(options.env)},
         cwd=options.workdir,
         user=options.user,
         timeout_seconds=options.timeout,
         stdin=options.stdin or None,
+        pty=Terminal().size() if options.tty else None,
         output_bytes=options.output,
     )
     print(json.dumps(job.info.raw) if options.json else job.id)

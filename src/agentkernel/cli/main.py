@@ -107,6 +107,15 @@ def _later(name: str, module: str = "machine_verbs") -> Callable[[Any], None]:
     return add
 
 
+def _short(agent: str) -> Callable[[Any], None]:
+    def add(commands: Any) -> None:
+        import_module("agentkernel.cli.agent_verbs").add_short(commands, agent)
+
+    return add
+
+
+# Agents that come with this package, and are verbs of their own: `agentkernel claude`.
+AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
 # What adds its arguments; which module of cli, and what in it, carries it out.
 _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "run": (_add_run, "run", "main"),
@@ -114,6 +123,10 @@ _COMMANDS: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "attach": (verbs.add_attach, "exec", "attach"),
     "sandbox": (verbs.add_sandbox, "sandboxes", "main"),
     "job": (verbs.add_job, "jobs", "main"),
+    "agent": (_later("add_agent", "agent_verbs"), "agent_verbs", "main"),
+    **{name: (_short(name), "agent_run", "main") for name in AGENTS},
+    "acp": (_later("add_acp", "agent_verbs"), "acp", "main"),
+    "replay": (_later("add_replay", "agent_verbs"), "replay", "main"),
     "diff": (_later("add_diff"), "workspaces", "diff"),
     "apply": (_later("add_apply"), "workspaces", "apply"),
     "discard": (_later("add_discard"), "workspaces", "discard"),

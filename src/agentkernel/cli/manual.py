@@ -36,6 +36,13 @@ _URL = (
 )
 _COLOUR = "NO_COLOR                set to anything: no colours"
 
+_AGENTS = ("claude", "codex", "gemini", "opencode", "aider")
+_AGENT = """\
+the agent's own     it exited
+128+n               a signal n ended it (137: also when it ran out of memory)
+124                 its time was over (--timeout)
+125                 agentkernel failed; one line on stderr says why"""
+
 _EXAMPLES: dict[str, str] = {
     "": """\
 agentkernel run -- python3 -c 'print(6*7)'
@@ -89,6 +96,48 @@ agentkernel job list work""",
     "job logs": "agentkernel job logs --follow 0123456789abcdefghij",
     "job attach": "agentkernel job attach -i 0123456789abcdefghij",
     "job kill": "agentkernel job kill --signal TERM 0123456789abcdefghij",
+    "agent": """\
+agentkernel agent list
+agentkernel agent run claude "make the tests pass"
+agentkernel agent sessions""",
+    "agent run": """\
+agentkernel agent run claude
+agentkernel agent run claude "make the tests pass"
+agentkernel agent run codex --yes --timeout 30m "update the dependencies" -- --config x=y
+agentkernel agent run gemini --json --rm -
+agentkernel agent run my-agent --at /workspace --allow api.example.org""",
+    **{
+        name: f'''\
+agentkernel {name}
+agentkernel {name} "make the tests pass"
+agentkernel {name} --continue --branch fix "now the other test"'''
+        for name in _AGENTS
+    },
+    "agent list": "agentkernel agent list --json",
+    "agent show": "agentkernel agent show claude",
+    "agent install": "agentkernel agent install claude codex",
+    "agent update": """\
+agentkernel agent update
+agentkernel agent update claude --version 2.1.40""",
+    "agent remove": "agentkernel agent remove codex",
+    "agent login": "agentkernel agent login claude",
+    "agent logout": "agentkernel agent logout claude",
+    "agent status": """\
+agentkernel agent status
+agentkernel agent status claude --json""",
+    "agent sessions": "agentkernel agent sessions --agent claude --running",
+    "agent attach": "agentkernel agent attach 0123456789abcdefghij",
+    "agent stop": "agentkernel agent stop 0123456789abcdefghij",
+    "agent diff": "agentkernel agent diff --stat 0123456789abcdefghij",
+    "agent apply": """\
+agentkernel agent apply 0123456789abcdefghij
+agentkernel agent apply 0123456789abcdefghij src/parser.py docs""",
+    "acp": """\
+agentkernel acp claude
+agentkernel acp gemini --memory 4G --allow api.example.org""",
+    "replay": """\
+agentkernel replay 0123456789abcdefghij
+agentkernel replay --speed 4 --export session.cast 0123456789abcdefghij""",
     "image": """\
 agentkernel image pull debian:12
 agentkernel image list
@@ -261,6 +310,9 @@ _EXITS: dict[str, str] = {
     **dict.fromkeys(("run", "exec", "attach", "job attach"), _COMMAND),
     **dict.fromkeys(("sandbox start", "sandbox stop", "sandbox remove", "sandbox gc"), _MANY),
     "template remove": _MANY,
+    **dict.fromkeys(("agent run", "agent attach", *_AGENTS), _AGENT),
+    **dict.fromkeys(("agent install", "agent update", "agent remove"), _MANY),
+    "agent apply": f"{_ONE}not all is applied\n{_PLAIN}",
     **dict.fromkeys(("port publish", "port unpublish", "image remove"), _MANY),
     **dict.fromkeys(("volume create", "volume remove"), _MANY),
     "system prune": "0                   done\n2                   wrong arguments\n"
@@ -275,6 +327,7 @@ _EXITS: dict[str, str] = {
 }
 _ENVIRONMENT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("run", "sandbox create"), (_STATE, _CONFIG, _AGENTD, _URL)),
+    **dict.fromkeys(("agent run", "acp", *_AGENTS), (_STATE, _CONFIG, _AGENTD, _URL)),
     "info": (_STATE, _CONFIG, _AGENTD),
     **dict.fromkeys(("audit", "trust"), (_STATE,)),
     **dict.fromkeys(("serve", "daemon restart", "mcp"), (_STATE, _CONFIG, _AGENTD)),

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.tables import show
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.network import Network
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import Event
 from agentkernel.errors import InvalidInputError
 
@@ -21,7 +20,6 @@ DENIED = 1
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs: dict[str, Callable[[argparse.Namespace, Network], int]] = {
         "show": _show,
         "log": _log,
@@ -31,11 +29,8 @@ def main(options: argparse.Namespace) -> int:
         "deny": _change,
         "phase": _phase,
     }
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, Network(transport, options.name))
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _show(options: argparse.Namespace, network: Network) -> int:

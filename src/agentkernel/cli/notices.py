@@ -25,6 +25,18 @@ def tell_version(transport: Transport) -> None:
         )
 
 
+class Connected:
+    """`with Connected() as transport`: at its end a daemon of another version is told of."""
+
+    def __enter__(self) -> Transport:
+        self._transport = Transport()
+        return self._transport
+
+    def __exit__(self, *_: object) -> None:
+        tell_version(self._transport)
+        self._transport.close()
+
+
 def published_words(body: dict[str, Any]) -> str:
     """Where a port of a sandbox is."""
     address = str(body.get("address"))

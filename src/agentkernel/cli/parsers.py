@@ -12,11 +12,30 @@ if TYPE_CHECKING:
 
 class Parser(argparse.ArgumentParser):
     """Adds the verb's examples, exit status and environment from `manual`, which costs nothing
-    until somebody asks."""
+    until somebody asks.
+
+    `takes_words`: all that stands after "--" is somebody else's words, which are in `words` of the
+    options, and ours may stand in any order before it.
+    """
+
+    takes_words = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("formatter_class", _Help)
         super().__init__(*arguments, **options)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if not self.takes_words:
+            return super().parse_known_args(args, namespace)
+        given = list(args or ())
+        own = given[: given.index("--")] if "--" in given else given
+        self.takes_words = False  # what it is called with below are our own words
+        try:
+            options, unknown = self.parse_known_intermixed_args(own, namespace)
+        finally:
+            self.takes_words = True
+        options.words = given[len(own) + 1 :]
+        return options, unknown
 
     def format_help(self) -> str:
         from agentkernel.cli.manual import epilog_of, wrapped

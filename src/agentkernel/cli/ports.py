@@ -6,23 +6,18 @@ import argparse
 import json
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import show
 from agentkernel.client._sync.sandbox import Sandbox
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import PortInfo
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs = {"publish": _publish, "unpublish": _unpublish, "list": _list}
-    try:
+    with Connected() as transport:
         sandbox = Sandbox.connect(options.name, transport=transport)
         return verbs[options.verb](options, sandbox)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _publish(options: argparse.Namespace, sandbox: Sandbox) -> int:

@@ -30,6 +30,7 @@ _OPTIONS = {
     "sandbox.workspace": "workspace",
     "sandbox.workspace_secrets": "workspace_secrets",
     "sandbox.workspace_ignored": "workspace_ignored",
+    "sandbox.workspace_path": "workspace_path",
     "sandbox.name": "name",
     "sandbox.ttl": "ttl",
     "sandbox.idle_timeout": "idle_timeout",
@@ -55,6 +56,7 @@ def apply(options: argparse.Namespace) -> None:
     """
     options.command_timeout = options.command_output = options.origin = None
     options.whole_network = None
+    options.agent_settings, options.mcp_servers = {}, {}
     project, user = paths(options.config)
     if project is None and user is None:
         return
@@ -75,6 +77,10 @@ def apply(options: argparse.Namespace) -> None:
         if option in given:
             given[option] = [*resolved.value(key), *(given[option] or ())] or None
     options.whole_network = network_body(resolved)
+    if agent := given.get("agent"):
+        entries = resolved.agents.get(agent, {})
+        options.agent_settings = {key: setting.value for key, setting in entries.items()}
+        options.mcp_servers = {name: setting.value for name, setting in resolved.mcp.items()}
     # A sandbox keeps these for its commands; `run` has one, which has its own options.
     written = resolved.written()
     options.command_timeout = None if "timeout" in given else written.get("limits.timeout")
@@ -123,7 +129,7 @@ def judged(
         if not trusted:
             from agentkernel.config.widening import widenings
 
-            if found := widenings(project, user, flags, flag_env=env):
+            if found := widenings(project, user, flags, flag_env=env, agent=given.get("agent")):
                 raise PolicyDeniedError(
                     f"{project.path} is not trusted and asks for more than you get without it: "
                     + "; ".join(entry.words() for entry in found),

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentkernel.cli import project
 from agentkernel.cli.fields import spec_fields
-from agentkernel.cli.notices import tell_once, tell_version
+from agentkernel.cli.notices import Connected, tell_once
 from agentkernel.cli.outcome import OURS, say_progress
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show, until
@@ -25,7 +25,6 @@ _EVERYONE = "*"
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs: dict[str, Callable[[argparse.Namespace, Transport], int]] = {
         "create": _create,
         "list": _list,
@@ -39,11 +38,8 @@ def main(options: argparse.Namespace) -> int:
         "logs": _logs,
         "cp": _cp,
     }
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, transport)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _create(options: argparse.Namespace, transport: Transport) -> int:

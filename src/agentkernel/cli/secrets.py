@@ -11,12 +11,11 @@ import json
 import sys
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show
 from agentkernel.client._sync.secrets import Secrets
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import SecretInfo
 from agentkernel.errors import InvalidInputError
 
@@ -24,13 +23,9 @@ _MOST_BYTES = 64 << 10
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs = {"set": _set, "rotate": _rotate, "list": _list, "remove": _remove}
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, Secrets(transport))
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _set(options: argparse.Namespace, secrets: Secrets) -> int:

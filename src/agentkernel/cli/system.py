@@ -7,23 +7,18 @@ import json
 import sys
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import OURS, say
 from agentkernel.cli.tables import show
 from agentkernel.client._sync.host import Host
-from agentkernel.client._sync.transport import Transport
 from agentkernel.errors import InvalidInputError
 from agentkernel.quantities import short_size
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
-    try:
+    with Connected() as transport:
         host = Host(transport=transport)
         return _df(options, host) if options.verb == "df" else _prune(options, host)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _df(options: argparse.Namespace, host: Host) -> int:

@@ -10,6 +10,26 @@ from collections.abc import Iterator
 _TERMINAL_NAME = re.compile(r"[A-Za-z0-9.+-]{1,64}\Z")
 
 
+class Leaving:
+    """What is typed, without the keys that leave a program behind: Ctrl-\\ twice. The first one is
+    held back until it is known what comes next."""
+
+    _KEY = b"\x1c"
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def cut(self, data: bytes) -> tuple[bytes, bool]:
+        """What goes on to the program, and whether it is left behind now."""
+        data, self._held = self._held + data, b""
+        before, left, _ = data.partition(self._KEY * 2)
+        if left:
+            return before, True
+        if before.endswith(self._KEY):
+            before, self._held = before[:-1], self._KEY
+        return before, False
+
+
 class Terminal:
     """The terminal on stdin."""
 

@@ -7,25 +7,20 @@ import json
 import time
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show, until
 from agentkernel.client._sync.tokens import Tokens
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client.results import TokenInfo
 
 _LOCAL = "local"
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs = {"create": _create, "list": _list, "revoke": _revoke}
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, Tokens(transport))
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _create(options: argparse.Namespace, tokens: Tokens) -> int:

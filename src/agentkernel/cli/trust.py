@@ -10,7 +10,9 @@ from agentkernel.cli import project
 from agentkernel.cli.tables import ago, show
 from agentkernel.cli.values import printable
 from agentkernel.config import trust
-from agentkernel.config.reading import read_file
+from agentkernel.config.finding import is_foreign
+from agentkernel.config.foreign import mcp_servers
+from agentkernel.config.reading import read_file, read_foreign
 from agentkernel.config.widening import widenings
 from agentkernel.errors import AgentKernelError, InvalidInputError, NotFoundError
 
@@ -29,10 +31,12 @@ def _chosen(options: argparse.Namespace) -> str:
 
 
 def _trust(options: argparse.Namespace) -> int:
+    if options.file is not None and is_foreign(options.file):
+        return _trust_foreign(options)
     path, user_path = project.paths(_chosen(options))
     file, user = project.read(path, user_path)
     assert file is not None
-    found = widenings(file, user, {})
+    found = widenings(file, user, {}, agent="")
     known = trust.is_trusted(file)
     if not known:
         trust.trust(file)
@@ -45,6 +49,25 @@ def _trust(options: argparse.Namespace) -> int:
         print(f"  {printable(entry.words())}")
     if not found:
         print("  it widens nothing that your defaults give")
+    return 0
+
+
+def _trust_foreign(options: argparse.Namespace) -> int:
+    """An agent's own file of the project: the MCP servers in it count from now on."""
+    file, data = read_foreign(options.file)
+    known = trust.is_trusted(file)
+    if not known:
+        trust.trust(file)
+    servers = mcp_servers(data, file.path)
+    if options.json:
+        body = {"file": file.path, "sha256": file.sha256, "was_trusted": known}
+        print(json.dumps({**body, "servers": servers}))
+        return 0
+    print(f"trusted: {printable(file.path)}  sha256 {file.sha256[:16]}")
+    for name, words in servers.items():
+        print(f"  MCP server {printable(name)}: {printable(words)}")
+    if not servers:
+        print("  no MCP server was found in it")
     return 0
 
 
@@ -71,7 +94,8 @@ def _list(options: argparse.Namespace) -> int:
 def _state(path: str, sha256: str) -> str:
     """Whether the trust still has an effect."""
     try:
-        return "trusted" if read_file(path, "project").sha256 == sha256 else "changed"
+        file = read_foreign(path)[0] if is_foreign(path) else read_file(path, "project")
+        return "trusted" if file.sha256 == sha256 else "changed"
     except NotFoundError:
         return "gone"
     except AgentKernelError:
@@ -79,7 +103,7 @@ def _state(path: str, sha256: str) -> str:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    path = _chosen(options)
+    path = os.path.abspath(options.file) if options.file else _chosen(options)
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     removed = trust.distrust(place)
     if options.json:

@@ -148,6 +148,7 @@ def add_job(commands: Any) -> None:
     add_process_options(start, tty=False)
     start.add_argument("--user", help="root, user, or a number (default: the sandbox's)")
     start.add_argument("-i", "--stdin", action="store_true", help="let `attach -i` give it input")
+    start.add_argument("-t", "--tty", action="store_true", help="a terminal, which `attach` shows")
     _one(start)
     start.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command")
     _verb(verbs, "list", "list the jobs of a sandbox, or of all").add_argument(
@@ -244,6 +245,10 @@ def add_sandbox_options(parser: argparse.ArgumentParser, *, image: bool = True) 
         group.add_argument(
             "--workspace-ignored", choices=("show", "hide"),
             help="whether files in it that git ignores are there (default: show)",
+        )  # fmt: skip
+        group.add_argument(
+            "--workspace-path", metavar="same|/PATH",
+            help="where it is inside (default: /workspace); same: where it is on this machine",
         )  # fmt: skip
     group.add_argument(
         "--volume", action="append", metavar="NAME:/PATH[:ro]",

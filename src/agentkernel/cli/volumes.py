@@ -9,11 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show
-from agentkernel.client._sync.transport import Transport
 from agentkernel.client._sync.volumes import Volumes
 from agentkernel.errors import InvalidInputError
 from agentkernel.ids import new_id
@@ -24,7 +23,6 @@ _STREAM = "-"
 
 
 def main(options: argparse.Namespace) -> int:
-    transport = Transport()
     verbs = {
         "create": _create,
         "list": _list,
@@ -33,11 +31,8 @@ def main(options: argparse.Namespace) -> int:
         "export": _export,
         "import": _import,
     }
-    try:
+    with Connected() as transport:
         return verbs[options.verb](options, Volumes(transport))
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def _create(options: argparse.Namespace, volumes: Volumes) -> int:

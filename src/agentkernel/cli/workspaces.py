@@ -9,22 +9,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from agentkernel.cli.notices import tell_version
+from agentkernel.cli.notices import Connected
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.sandbox import Sandbox
-from agentkernel.client._sync.transport import Transport
 
 _SIGNS = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 
 
 @contextlib.contextmanager
 def _sandbox(name: str) -> Iterator[Sandbox]:
-    transport = Transport()
-    try:
+    with Connected() as transport:
         yield Sandbox.connect(name, transport=transport)
-    finally:
-        tell_version(transport)
-        transport.close()
 
 
 def apply(options: argparse.Namespace) -> int:
@@ -95,13 +90,17 @@ def _show_stat(changes: list[dict[str, Any]]) -> None:
         name = change["path"]
         if change["old_path"]:
             name = f"{change['old_path']} => {name}"
-        print(f"{_SIGNS[change['kind']]}  {printable(name)}  {lines}".rstrip())
+        mark = "!" if change["held_back"] else " "
+        print(f"{_SIGNS[change['kind']]}{mark} {printable(name)}  {lines}".rstrip())
     print(f"{len(changes)} changed, +{added} -{removed} lines")
 
 
 def _show_notes(found: dict[str, Any]) -> None:
     for change in found["changes"]:
         name = printable(change["path"])
+        if change["held_back"]:
+            why = f"held back from apply: {printable(change['held_back'])}"
+            print(f"agentkernel: {name}: {why}", file=sys.stderr)
         if change["problem"]:
             print(f"agentkernel: {name}: {printable(change['problem'])}", file=sys.stderr)
         elif change["host_changed"]:

@@ -22,6 +22,8 @@ def set_key(path: str, kind: FileKind, name: str, text: str | None) -> None:
         raise InvalidInputError(
             f"{name!r} is not a key", hint="`agentkernel config show` lists them"
         )
+    if section in ("agents", "mcp"):
+        raise InvalidInputError(f"[{name}] is a section", hint=f"write it into {path} by hand")
     # A link, such as one into a directory of dotfiles, stays a link.
     path = os.path.realpath(path)
     try:

@@ -6,6 +6,16 @@ import os
 
 PROJECT_NAME = "agentkernel.toml"
 NONE = "none"
+# Files of agents that name MCP servers, from a project's top: used only if the user trusts them.
+FOREIGN = (
+    ".mcp.json", ".gemini/settings.json", ".codex/config.toml", ".cursor/mcp.json",
+    "opencode.json", "opencode.jsonc",
+)  # fmt: skip
+
+
+def is_foreign(path: str) -> bool:
+    """Whether a file is one that we only trust or don't, and an agent reads."""
+    return f"/{path}".endswith(tuple(f"/{name}" for name in FOREIGN))
 
 
 def home_directory() -> str:

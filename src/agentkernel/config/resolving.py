@@ -26,6 +26,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "sandbox.volumes": (),
     "sandbox.workspace_secrets": False,
     "sandbox.workspace_ignored": "show",
+    "sandbox.workspace_path": "/workspace",
     "sandbox.on_ttl": "stop",
     "sandbox.on_idle": "stop",
     "network.allow": (),
@@ -60,11 +61,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Every key of a sandbox, and its variables and labels."""
+    """Every key of a sandbox, and its variables and labels; `agents` and `mcp`: of agents, which
+    only commands about these look at."""
 
     settings: dict[str, Setting]
     env: dict[str, Setting]
     labels: dict[str, Setting]
+    agents: dict[str, dict[str, Setting]]
+    mcp: dict[str, Setting]
 
     def value(self, name: str) -> Any:
         return self.settings[name].value
@@ -115,6 +119,8 @@ def resolve(
         settings={name: settings[name] for name in KEYS if name in settings},
         env=_merged("env", files, flag_env or {}),
         labels=_merged("labels", files, flag_labels or {}),
+        agents=_agents(files),
+        mcp=_merged("mcp", files, {}),
     )
 
 
@@ -143,6 +149,17 @@ def _merged(section: str, files: list[ConfigFile], flags: Mapping[str, str]) -> 
         for name, value in file.tables.get(section, {}).items():
             line = file.lines.get(f"{section}.{name}")
             found.setdefault(name, Setting(value, file.kind, line))
+    return found
+
+
+def _agents(files: list[ConfigFile]) -> dict[str, dict[str, Setting]]:
+    """Key by key, as everywhere: a project's list stands in place of the user's."""
+    found: dict[str, dict[str, Setting]] = {}
+    for file in files:
+        for name, entries in file.tables.get("agents", {}).items():
+            line = file.lines.get(f"agents.{name}")
+            for key, value in entries.items():
+                found.setdefault(name, {}).setdefault(key, Setting(value, file.kind, line))
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentkernel.config import images, networks
+from agentkernel.config import agents, images, networks
 from agentkernel.config.addresses import check_address, check_domain, check_host, check_origin
 from agentkernel.config.volumes import parse_volume
 from agentkernel.errors import InvalidInputError
@@ -149,6 +149,14 @@ def _workspace(value: Any) -> str:
     return text
 
 
+def _workspace_path(value: Any) -> str:
+    """Which paths it can't be at is for the daemon to say: see `workspaces.targets`."""
+    text = _text(value)
+    if text != "same" and not text.startswith("/"):
+        raise ValueError
+    return text
+
+
 def _volume(value: Any) -> str:
     try:
         parse_volume(_text(value))
@@ -208,6 +216,8 @@ KEYS: Mapping[str, Key] = {
             "whether files in it that look like secrets are shown"),
         Key("sandbox.workspace_ignored", _one_of("show", "hide"), '"show" or "hide"',
             "whether files in it that git ignores are shown"),
+        Key("sandbox.workspace_path", _workspace_path, '"same" or an absolute path',
+            "where it is inside (default: /workspace); same: where it is on this machine"),
         Key("sandbox.name", _name, "a name of lower-case letters, digits and -",
             "what `sandbox create` calls it", _PROJECT),
         Key("sandbox.ttl", _duration, _TIME, "how long it lives at most"),
@@ -286,10 +296,12 @@ KEYS: Mapping[str, Key] = {
 TABLES: Mapping[str, tuple[Check, str]] = {
     "env": (check_variable, 'text or { from = "NAME", default = "…" }'),
     "labels": (check_label, "text"),
+    "agents": (agents.check_agent, agents.AGENT_WANTS),
+    "mcp": (agents.check_server, agents.MCP_WANTS),
 }
 SECTIONS = (*dict.fromkeys(name.partition(".")[0] for name in KEYS), *TABLES)
 # Not accepted before they do something: a file that relies on them must not seem to work.
-LATER = ("workspace", "agents")
+LATER = ("workspace",)
 
 
 def is_operators(name: str) -> bool:
@@ -303,6 +315,10 @@ def check_table_key(section: str, name: str) -> None:
         raise ValueError("a variable's name has no = and no control character")
     if section == "labels" and not 1 <= len(name) <= 256:
         raise ValueError("a label's name has 1 to 256 characters")
+    if section == "agents" and not agents.AGENT_NAME.match(name):
+        raise ValueError("an agent's name has lower-case letters, digits and -")
+    if section == "mcp" and not agents.MCP_NAME.match(name):
+        raise ValueError("a server's name has up to 32 letters, digits, _ and -")
 
 
 def check_table_size(section: str, count: int) -> None:

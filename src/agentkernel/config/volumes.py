@@ -32,7 +32,6 @@ _NOT_AT: Final = (
     "/sbin",
     "/usr",
 )
-WORKSPACE: Final = "/workspace"
 
 
 class VolumeRequest:
@@ -60,14 +59,15 @@ def parse_volume(text: str) -> VolumeRequest:
     return VolumeRequest(check_name(name, "volume"), _path(path, text), _MODES.get(mode, False))
 
 
-def parse_volumes(texts: Sequence[str], *, has_workspace: bool) -> list[VolumeRequest]:
-    """All of a sandbox, those that stand in another's way refused. Raises InvalidInputError."""
+def parse_volumes(texts: Sequence[str], *, workspace: str | None) -> list[VolumeRequest]:
+    """All of a sandbox, those that stand in another's way refused. `workspace`: where its own is.
+    Raises InvalidInputError."""
     found = [parse_volume(text) for text in texts]
     for number, one in enumerate(found):
-        if has_workspace and one.path == WORKSPACE:
+        if workspace is not None and is_below(f"{workspace}/", one.path):
             raise InvalidInputError(
                 f"the volume {one.name} would cover the workspace",
-                hint="put it below /workspace, or leave the workspace out: --workspace none",
+                hint=f"put it below {workspace}, or leave the workspace out: --workspace none",
             )
         for other in found[:number]:
             if one.name == other.name:

@@ -42,9 +42,11 @@ def widenings(
     flags: Mapping[str, Any],
     *,
     flag_env: Mapping[str, str] | None = None,
+    agent: str | None = None,
 ) -> list[Widening]:
     """What takes effect and is wider than it would be without the file. Flags are the user's own
-    words: what they override has no effect, and what they narrow is narrow.
+    words: what they override has no effect, and what they narrow is narrow. `agent`: which one is
+    to run; None: none, so that what is said of agents has no effect; "": any.
     """
     with_it = resolve(flags, project, user, flag_env=flag_env)
     without = resolve(flags, None, user, flag_env=flag_env)
@@ -69,7 +71,40 @@ def widenings(
                 Widening(name, now.line, show(name, now.value), show(name, before.value),
                          why or _WHY.get(name, "more"))
             )  # fmt: skip
+    if agent is not None:
+        found += _agents_widen(with_it, without, agent)
     return [*found, *_variables(with_it, without)]
+
+
+def _agents_widen(with_it: Resolved, without: Resolved, agent: str) -> list[Widening]:
+    """A server is code and a place to send things to; which of them an agent has is the user's to
+    say, and what it reaches."""
+    found = []
+    for name, entries in with_it.agents.items():
+        if agent not in ("", name):
+            continue
+        before = without.agents.get(name, {})
+        for key in ("presets", "allow", "mcp"):
+            now, old = entries.get(key), before.get(key)
+            had = () if old is None else old.value
+            if now is not None and now.origin == "project" and _presets_more(now.value, had):
+                found.append(_agents_line(name, key, now, ", ".join(had) or "none"))
+        asks, asked = entries.get("attended"), before.get("attended")
+        if asks is not None and not asks.value and asked is not None and asked.value:
+            found.append(_agents_line(name, "attended", asks, "true"))
+    for name, setting in with_it.mcp.items():
+        if setting.origin == "project":
+            instead = "yours of that name" if name in without.mcp else "no such server"
+            words = " ".join(setting.value.get("command", ())) or setting.value["url"]
+            found.append(
+                Widening(f"mcp.{name}", setting.line, words[:200], instead, "agents talk to it")
+            )
+    return found
+
+
+def _agents_line(name: str, key: str, now: Setting, instead: str) -> Widening:
+    value = show(key, now.value)
+    return Widening(f"agents.{name}.{key}", now.line, value, instead, _AGENTS_WHY[key])
 
 
 def _variables(with_it: Resolved, without: Resolved) -> list[Widening]:
@@ -168,6 +203,7 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "sandbox.volumes": _names_more,
     "sandbox.workspace_secrets": lambda now, before: bool(now),
     "sandbox.workspace_ignored": lambda now, before: now == "show",
+    "sandbox.workspace_path": _never,  # of the sandbox's own paths
     "sandbox.name": _never,
     "sandbox.ttl": _more,
     "sandbox.idle_timeout": _more,
@@ -194,6 +230,12 @@ _JUDGES: Mapping[str, Callable[[Any, Any], bool]] = {
     "network.max_download": _more,
     "network.max_upload_rate": _more,
     "network.max_download_rate": _more,
+}
+_AGENTS_WHY = {
+    "presets": "it reaches more",
+    "allow": "it reaches more",
+    "mcp": "it has more servers",
+    "attended": "it does not ask",
 }
 _WHY = {
     "network.presets": "it reaches more",

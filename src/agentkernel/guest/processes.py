@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -69,6 +69,30 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     job: bool = False
     output_bytes: int | None = None
+
+
+class AttachedProcess(Protocol):
+    """A process that somebody is attached to, alone (GuestProcess) or with others."""
+
+    id: str
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def status(self) -> ExitStatus | None: ...
+    @property
+    def output_bytes(self) -> int: ...
+    @property
+    def offsets(self) -> Mapping[Channel, int]: ...
+    async def output(self) -> Chunk | None: ...
+    async def started(self) -> None: ...
+    async def write(self, data: bytes) -> None: ...
+    def close_stdin(self) -> None: ...
+    def signal(self, number: int) -> None: ...
+    def kill(self) -> None: ...
+    def resize(self, rows: int, columns: int) -> None: ...
+    def redraw(self, rows: int, columns: int) -> None: ...
+    def release(self) -> None: ...
 
 
 class GuestProcess:
@@ -190,6 +214,10 @@ class GuestProcess:
 
     def resize(self, rows: int, columns: int) -> None:
         self._stream.control(rows=rows, cols=columns)
+
+    def redraw(self, rows: int, columns: int) -> None:
+        """The same; one that was there before may be shown anew."""
+        self.resize(rows, columns)
 
     def release(self) -> None:
         self._stream.release()

@@ -42,13 +42,18 @@ class Tree:
 
     `hidden` are paths inside it (absolute) that the guest must find empty: credentials and caches
     that live beside the toolchain. `reason` is what `info` prints. `owned`: it belongs to whoever
-    owns the workspace.
+    owns the workspace. `at`: where it is inside, if it can't be at its own path.
     """
 
     path: str
     reason: str
     hidden: tuple[str, ...] = ()
     owned: bool = False
+    at: str = ""
+
+    @property
+    def target(self) -> str:
+        return self.at or self.path
 
 
 @dataclass(frozen=True)

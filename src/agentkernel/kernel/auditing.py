@@ -23,6 +23,7 @@ from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.disk_records import Pruned
 from agentkernel.kernel.image_views import ImageInfo, ImageRemoved, ImagesPruned
 from agentkernel.kernel.probe.findings import ProbeResult
+from agentkernel.kernel.shared_jobs import Listener
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import JobRecord, SandboxRecord, VolumeRecord
 from agentkernel.kernel.tokens import OWNER, NewToken
@@ -143,7 +144,7 @@ _FLAT: Final = frozenset(
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
         "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
-        "no_cache",
+        "no_cache", "agent",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -190,7 +191,7 @@ class _Shows:
         if isinstance(result, ExecResult):
             sizes = {"stdout_bytes": len(result.stdout), "stderr_bytes": len(result.stderr)}
             return _status(result.status) | sizes
-        if isinstance(result, GuestProcess):
+        if isinstance(result, GuestProcess | Listener):
             # Without a status whoever asked left before its end.
             ended = {} if result.status is None else _status(result.status)
             return ended | {"output_bytes": result.output_bytes}

@@ -18,7 +18,6 @@ from agentkernel.guest.file_types import FileEntry
 from agentkernel.guest.files import GuestFiles
 from agentkernel.trees.entries import FileType
 from agentkernel.workspaces import beneath
-from agentkernel.workspaces.model import TARGET
 
 MOST_ENTRIES = 300_000
 MOST_BYTES = 256 << 20
@@ -27,12 +26,14 @@ _MOST_SECONDS = 120.0
 
 @dataclass
 class Inside:
-    """Puts what differs from `project` together in `target`, an empty directory of ours."""
+    """Puts what differs from `project` together in `target`, an empty directory of ours. `place`:
+    where the project is inside."""
 
     files: GuestFiles
     project: str
     target: str
     hidden: frozenset[str]
+    place: str
     _modes: dict[str, int] = field(default_factory=dict)
     _entries: int = 0
     _bytes: int = 0
@@ -52,7 +53,7 @@ class Inside:
             while pending:
                 at, is_there = pending.pop()
                 here = await asyncio.to_thread(_listing, root, at) if is_there else {}
-                async for entry in self.files.iterate(f"{TARGET}/{at}"):
+                async for entry in self.files.iterate(f"{self.place}/{at}"):
                     self._entries += 1
                     if self._entries > MOST_ENTRIES:
                         raise _too_much(f"more than {MOST_ENTRIES} files")
@@ -99,7 +100,7 @@ class Inside:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(made, flags, 0o600)
         try:
-            async for piece in self.files.read_stream(f"{TARGET}/{path}"):
+            async for piece in self.files.read_stream(f"{self.place}/{path}"):
                 self._bytes += len(piece)
                 if self._bytes > MOST_BYTES:
                     raise _too_much(f"more than {MOST_BYTES >> 20} MiB of changed files")

@@ -20,6 +20,7 @@ from agentkernel.backends.base import Sandbox
 from agentkernel.errors import ConflictError, NotFoundError, SandboxUnavailableError
 from agentkernel.guest.channel import End
 from agentkernel.guest.processes import (
+    AttachedProcess,
     ExitStatus,
     GuestProcess,
     Outcome,
@@ -31,6 +32,7 @@ from agentkernel.guest.protocol import Channel
 from agentkernel.ids import new_id
 from agentkernel.kernel.commands import judge, start_command, until_started
 from agentkernel.kernel.live import Live
+from agentkernel.kernel.shared_jobs import SharedJobs
 from agentkernel.kernel.store import JobPage, JobRecord, NewEvent, SandboxRecord, Store
 
 LIST_SECONDS = 10.0
@@ -44,6 +46,7 @@ class Jobs:
         self._store = store
         self._find = find
         self.trail = trail
+        self.shared = SharedJobs()
 
     @audited("job.start")
     async def start(
@@ -128,18 +131,30 @@ class Jobs:
     @audited("job.attach", "job")
     @contextlib.asynccontextmanager
     async def attach(
-        self, id: str, *, owner: str | None = None, stdout_offset: int = 0, stderr_offset: int = 0
-    ) -> AsyncIterator[GuestProcess]:
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        shared: bool = False,
+    ) -> AsyncIterator[AttachedProcess]:
         """Its output from the given offsets, live to its end; stdin goes to it. Leaving the block
-        leaves the job alone."""
+        leaves the job alone. Of a job with a terminal, and with `shared` of any, others may be
+        attached at the same time (`shared_jobs`); else whoever was before is let go of."""
         job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         if job.state == "lost":
             raise ConflictError("the job was lost with its sandbox's processes")
         with live.used() as sandbox:
-            process = GuestProcess.attach(
-                sandbox.channel, id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
-            )
+            process: AttachedProcess
+            if shared or job.options.get("pty") or id in self.shared:
+                offsets = {Channel.STDOUT: stdout_offset, Channel.STDERR: stderr_offset}
+                process = await self.shared.join(sandbox, id, offsets)
+            else:
+                process = GuestProcess.attach(
+                    sandbox.channel, id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
+                )
             try:
                 yield process
             finally:

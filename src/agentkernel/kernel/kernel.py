@@ -126,7 +126,7 @@ class Kernel(Lives):
             self.images,
             self._remove_pruned,
         )
-        self.agents = Agents()
+        self.agents = Agents(self)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
@@ -144,6 +144,7 @@ class Kernel(Lives):
             await self._close()
             raise
         self._reaper.start()
+        self.agents.logins.start()
         return self
 
     async def __aexit__(
@@ -153,6 +154,7 @@ class Kernel(Lives):
         trace: TracebackType | None,
     ) -> None:
         await self._reaper.stop()
+        await self.agents.logins.close()
         await self._close()
 
     async def _close(self) -> None:

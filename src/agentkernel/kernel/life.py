@@ -123,7 +123,7 @@ class Lives(Changes, Looks):
             blueprint = msgspec.structs.replace(blueprint, network=setup)
         self.system.require_space()
         self.trail.found(blueprint.id, name)
-        volumes = await self.volumes.find(spec, owner)
+        volumes = await self.volumes.find(spec, owner, workspace=blueprint.workspace)
         blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
         now = time.time()
         record = SandboxRecord(

@@ -8,6 +8,7 @@ it is told.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from builtins import list as List
 from builtins import set as Set
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -73,15 +74,17 @@ class Secrets:
         """Also one that sandboxes are bound to: their requests that need it are refused."""
         check_secret_name(name)
         self.trail.found(None, None)
+        return await self._remove(name, owner)
 
-        async def change() -> SecretRecord:
-            async with self._lock:
-                record = await asyncio.to_thread(self._kept.remove, owner, name)
-                if self._values is not None:
-                    self._values.pop(record.reference, None)
-            return record
+    async def keep(self, name: str, value: Hidden, *, owner: str) -> None:
+        """For a part of the kernel that has secrets of its own. With a dot in its name one is no
+        caller's to list, to change or to bind, and still must not leave the owner's sandboxes."""
+        await self._put(name, Hidden(check_value(value.reveal())), owner, must_exist=False)
 
-        return await self._shown(await self._as_a_whole(change()))
+    async def forget(self, name: str, *, owner: str) -> None:
+        """Of what was given to `keep`; one that is not there is no error."""
+        with contextlib.suppress(NotFoundError):
+            await self._remove(name, owner)
 
     async def close(self) -> None:
         """Waits for what is being written down."""
@@ -96,7 +99,7 @@ class Secrets:
         return [
             _info(record, users.get(record.reference, []))
             for record in sorted(records.values(), key=lambda record: record.name)
-            if record.owner == owner
+            if record.owner == owner and "." not in record.name
         ]
 
     async def resolve(self, requests: Sequence[str], *, owner: str) -> tuple[SecretBinding, ...]:
@@ -146,6 +149,16 @@ class Secrets:
                 record = await asyncio.to_thread(self._kept.put, owner, name, value)
                 if self._values is not None:
                     self._values[reference] = value
+            return record
+
+        return await self._shown(await self._as_a_whole(change()))
+
+    async def _remove(self, name: str, owner: str) -> SecretInfo:
+        async def change() -> SecretRecord:
+            async with self._lock:
+                record = await asyncio.to_thread(self._kept.remove, owner, name)
+                if self._values is not None:
+                    self._values.pop(record.reference, None)
             return record
 
         return await self._shown(await self._as_a_whole(change()))

@@ -20,6 +20,7 @@ from agentkernel.ids import new_id
 from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.security.profiles import Limits, security_profile
 from agentkernel.workspaces.model import Workspace, file_clock_ns, parse_workspace
+from agentkernel.workspaces.targets import workspace_target
 
 T = TypeVar("T")
 
@@ -70,11 +71,15 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     this machine. `workspace`: DIR[:cow|ro|rw], a directory of this machine at /workspace; files in
     it that look like secrets are left out unless `workspace_secrets`, and those that git ignores if
     `workspace_ignored` is hide. `workspace_branch`: of the git repository there, this branch, where
-    it is checked out or else in a checkout of the sandbox's own. `volumes`: NAME:/path[:ro],
-    volumes of the sandbox's owner; one that is not there yet is made. `image`: `host`, a directory,
-    or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not here, or as `pull` says.
+    it is checked out or else in a checkout of the sandbox's own. `workspace_path`: where it is
+    inside instead of /workspace: "same", as on the host, or an absolute path. `volumes`:
+    NAME:/path[:ro], volumes of the sandbox's owner; one that is not there yet is made. `image`:
+    `host`, a directory, or a reference (NAME[:TAG], NAME@DIGEST), which is fetched if it is not
+    here, or as `pull` says.
     `user`: NAME, UID, NAME:GROUP or UID:GID; None: the image's own, or root. `entrypoint`: in place
     of the image's, for the command of a `run`. `template`: its name, in place of an image's.
+    `agents`: names of agents that can run in it: it has their kits, reaches what they need, and can
+    use the owner's logins with them, unless `agent_logins` is off.
     """
 
     backend: str = DEFAULT_BACKEND
@@ -107,6 +112,9 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pull: Literal["missing", "always", "never"] = "missing"
     entrypoint: Annotated[list[str], Meta(max_length=1024)] | None = None
     template: Annotated[str, Meta(min_length=1, max_length=63)] | None = None
+    agents: Annotated[list[Annotated[str, Meta(max_length=32)]], Meta(max_length=8)] = []
+    agent_logins: bool = True
+    workspace_path: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
 
 
 def expand(spec: SandboxSpec, *, owned: bool) -> Blueprint:
@@ -153,8 +161,10 @@ def _workspace(spec: SandboxSpec) -> Workspace | None:
                 hint="name it with --workspace DIR",
             )
         return None
+    path = os.path.realpath(parsed[0])
     return Workspace(
-        path=os.path.realpath(parsed[0]),
+        path=path,
+        target=workspace_target(spec.workspace_path, path),
         mode=parsed[1],
         secrets=spec.workspace_secrets,
         ignored=spec.workspace_ignored == "show",

@@ -38,7 +38,7 @@ from agentkernel.kernel.store import NewEvent, Overseer, SandboxRecord, Store, V
 from agentkernel.kernel.volume_archives import EXPORT_PATH, read_archive, write_archive
 from agentkernel.kernel.volume_records import MINIMUM_QUOTA, VolumeInfo, info_of, volumes_of
 from agentkernel.space import require_space
-from agentkernel.workspaces.model import NONE
+from agentkernel.workspaces.model import Workspace
 
 log = logging.getLogger("agentkernel.kernel")
 
@@ -330,13 +330,15 @@ class Volumes:
 
     # -- for sandboxes ---------------------------------------------------------------------------
 
-    async def find(self, spec: SandboxSpec, owner: str) -> tuple[VolumeMount, ...]:
+    async def find(
+        self, spec: SandboxSpec, owner: str, *, workspace: Workspace | None = None
+    ) -> tuple[VolumeMount, ...]:
         """Those that a spec names, made where there are none. Raises InvalidInputError."""
         if not spec.volumes:
             return ()
-        has_workspace = spec.workspace not in (None, NONE)
+        target = None if workspace is None else workspace.target
         found = []
-        for wanted in parse_volumes(spec.volumes, has_workspace=has_workspace):
+        for wanted in parse_volumes(spec.volumes, workspace=target):
             is_new = False
             async with self._finding:  # of several who want a new one, one makes it
                 try:

@@ -32,6 +32,7 @@ from agentkernel.workspaces.branches import find_branch, find_place
 from agentkernel.workspaces.committing import Committer, commit_target
 from agentkernel.workspaces.diffing import WorkspaceDiff
 from agentkernel.workspaces.model import Workspace, file_clock_ns
+from agentkernel.workspaces.targets import SAME, workspace_target
 
 
 class Workspaces:
@@ -80,7 +81,7 @@ class Workspaces:
             except OSError as exc:
                 raise HostError(f"the workspace can't be read: {exc.strerror}") from None
 
-        async with self._upper(live, files) as upper:
+        async with self._upper(live, workspace, files) as upper:
             return await asyncio.to_thread(look, upper)
 
     @audited("workspace.apply")
@@ -104,7 +105,7 @@ class Workspaces:
         workspace, files = self._files(record)
         await self.bases.done(record.id)
         if commit is not None:
-            async with live.changing, self._upper(live, files) as upper:
+            async with live.changing, self._upper(live, workspace, files) as upper:
                 work = asyncio.to_thread(
                     self._commit, record, workspace, files, upper, paths, commit, allow_risky
                 )
@@ -136,7 +137,7 @@ class Workspaces:
                 finally:
                     record_marks(files.applied, applier.marks)
 
-        async with live.changing, self._upper(live, files) as upper:
+        async with live.changing, self._upper(live, workspace, files) as upper:
             # A caller who goes leaves no directory half done.
             return await asyncio.shield(asyncio.to_thread(carry_out, upper))
 
@@ -167,7 +168,9 @@ class Workspaces:
             self.begin(blueprint, record.backend)
 
     @contextlib.asynccontextmanager
-    async def _upper(self, live: Live, files: WorkspaceFiles) -> AsyncIterator[str]:
+    async def _upper(
+        self, live: Live, workspace: Workspace, files: WorkspaceFiles
+    ) -> AsyncIterator[str]:
         """The directory with the changes. Where there is none it is made for this time, from what
         is seen inside: then the sandbox has to run."""
         if files.upper is not None:
@@ -180,7 +183,7 @@ class Workspaces:
                 try:
                     hidden = hidden_paths(files.hidden)
                     guest = GuestFiles(sandbox.channel, user="root")
-                    await Inside(guest, files.project, files.view, hidden).fetch()
+                    await Inside(guest, files.project, files.view, hidden, workspace.target).fetch()
                     yield files.view
                 finally:
                     await asyncio.to_thread(shutil.rmtree, files.view, ignore_errors=True)
@@ -238,9 +241,12 @@ async def with_branch(blueprint: Blueprint) -> Blueprint:
         return blueprint
     place = find_place(workspace.path)
     branch = await asyncio.to_thread(find_branch, place, workspace.branch)
+    path = branch.checked_out or branch.place.top
+    is_same = workspace.target == workspace.path
     workspace = msgspec.structs.replace(
         workspace,
-        path=branch.checked_out or branch.place.top,
+        path=path,
+        target=workspace_target(SAME, path) if is_same else workspace.target,
         repository=branch.place.common,
         commit=branch.commit,
         own_tree=branch.checked_out is None,

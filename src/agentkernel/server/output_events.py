@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from agentkernel.errors import SandboxUnavailableError
-from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess
+from agentkernel.guest.processes import AttachedProcess, Chunk, ExitStatus
 from agentkernel.guest.protocol import Channel
 from agentkernel.server.answers import CommandStatus, Ended, Problem, status_fields
 from agentkernel.server.sse import event
@@ -144,7 +144,7 @@ def _unfinished(data: bytes) -> int:
 
 
 async def outputs(
-    process: GuestProcess, writer: Writer, *, until: Mapping[Channel, int] | None = None
+    process: AttachedProcess, writer: Writer, *, until: Mapping[Channel, int] | None = None
 ) -> AsyncGenerator[bytes, None]:
     """From `start` to the last output; then `status` of the process is there, or it was lost, or
     all up to `until` is delivered."""

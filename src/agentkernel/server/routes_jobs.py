@@ -21,7 +21,7 @@ from agentkernel.kernel.store.store import MAX_PAGE
 from agentkernel.server import sse
 from agentkernel.server.answers import Job, JobList, JobPage, job_of
 from agentkernel.server.app import service_of
-from agentkernel.server.bodies import Command, Signal
+from agentkernel.server.bodies import Command, Signal, Size
 from agentkernel.server.callers import owner_of
 from agentkernel.server.operations import EVENTS, route
 from agentkernel.server.output_events import COMMAND_EVENTS, Delivered, Writer, outputs
@@ -38,6 +38,15 @@ class Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     follow: bool = True
 
 
+class AttachTerminal(Attach, frozen=True, forbid_unknown_fields=True):
+    """`rows`, `columns`: of the terminal that the job's is shown on; its program draws all of it
+    anew. `recent`: not from the offsets on, but the last so many bytes."""
+
+    rows: Size | None = None
+    columns: Size | None = None
+    recent: Offset | None = None
+
+
 class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox: str | None = None
     state: list[JobState] = []
@@ -46,8 +55,6 @@ class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def _start(request: Request, body: Command) -> Job:
-    if body.pty is not None:
-        raise InvalidInputError("a job has no terminal", hint="use a stream")
     job = await service_of(request).kernel.jobs.start(
         request.path_params["id"],
         body.words(),
@@ -123,22 +130,30 @@ async def _output_events(
     yield writer.exit(await kernel.jobs.outcome(job))
 
 
-async def _attach(socket: WebSocket, frames: Frames, query: Attach) -> None:
+async def _attach(socket: WebSocket, frames: Frames, query: AttachTerminal) -> None:
     kernel, id = service_of(socket).kernel, socket.path_params["job"]
     owner = owner_of(socket)
     job = await kernel.jobs.get(id, owner=owner)
-    written = None if query.follow else await kernel.jobs.written(id, owner=owner)
+    written = None
+    if not query.follow or query.recent is not None:
+        written = await kernel.jobs.written(id, owner=owner)
+    offsets = {Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset}
+    if query.recent is not None and written is not None:
+        offsets = {channel: max(0, written[channel] - query.recent) for channel in offsets}
     async with kernel.jobs.attach(
         id,
         owner=owner,
-        stdout_offset=query.stdout_offset,
-        stderr_offset=query.stderr_offset,
+        stdout_offset=offsets[Channel.STDOUT],
+        stderr_offset=offsets[Channel.STDERR],
     ) as process:
+        terminal = bool(job.options.get("pty"))
+        if terminal and query.rows is not None and query.columns is not None:
+            process.redraw(query.rows, query.columns)
         ended = await frames.carry(
             process,
-            stdin=bool(job.options.get("stdin")),
+            stdin=terminal or bool(job.options.get("stdin")),
             offsets={Channel.STDOUT: query.stdout_offset, Channel.STDERR: query.stderr_offset},
-            until=written,
+            until=None if query.follow else written,
         )
         if not ended:
             await frames.caught_up(process)

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketDiscon
 
 from agentkernel.backends.base import Progress
 from agentkernel.errors import InvalidInputError, SandboxUnavailableError
-from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess
+from agentkernel.guest.processes import AttachedProcess, Chunk, ExitStatus
 from agentkernel.guest.protocol import Channel
 from agentkernel.server import controls
 from agentkernel.server.answers import status_fields
@@ -178,7 +178,7 @@ class Frames:
 
     async def carry(
         self,
-        process: GuestProcess,
+        process: AttachedProcess,
         *,
         stdin: bool,
         offsets: Mapping[Channel, int] | None = None,
@@ -218,7 +218,7 @@ class Frames:
         status = msgspec.structs.replace(status, dropped_bytes=dropped)
         await self._control(controls.Exit(**status_fields(status), truncated=dropped > 0))
 
-    async def caught_up(self, process: GuestProcess) -> None:
+    async def caught_up(self, process: AttachedProcess) -> None:
         """All that was there is delivered; the process goes on."""
         out, err = (process.offsets[channel] for channel in (Channel.STDOUT, Channel.STDERR))
         await self._control(controls.CaughtUp(stdout_offset=out, stderr_offset=err))
@@ -249,7 +249,7 @@ class Frames:
 
     async def _output(
         self,
-        process: GuestProcess,
+        process: AttachedProcess,
         offsets: Mapping[Channel, int] | None,
         until: Mapping[Channel, int] | None,
         output_bytes: int | None,
@@ -305,7 +305,7 @@ class Frames:
             await self._control(controls.Taken(bytes=taken))
             told = taken
 
-    async def _input(self, process: GuestProcess, stdin: _Stdin | None) -> None:
+    async def _input(self, process: AttachedProcess, stdin: _Stdin | None) -> None:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
@@ -325,7 +325,7 @@ class Frames:
                 await stdin.put(data[1:])
 
 
-async def _obey(process: GuestProcess, stdin: _Stdin | None, control: Control) -> None:
+async def _obey(process: AttachedProcess, stdin: _Stdin | None, control: Control) -> None:
     if control.signal is not None:
         process.signal(control.signal)
     if control.kill:
@@ -339,7 +339,7 @@ async def _obey(process: GuestProcess, stdin: _Stdin | None, control: Control) -
 class _Stdin:
     """A window of input on its way to a process. None is its end."""
 
-    def __init__(self, process: GuestProcess, hung_up: Callable[[], bool]) -> None:
+    def __init__(self, process: AttachedProcess, hung_up: Callable[[], bool]) -> None:
         self._process = process
         self._hung_up = hung_up
         self._pieces: deque[bytes | None] = deque()

@@ -28,7 +28,7 @@ from agentkernel.workspaces.base import Base, BaseFile
 from agentkernel.workspaces.changes import Change, Item, Reader
 from agentkernel.workspaces.diffing import text_of
 from agentkernel.workspaces.lines import merge
-from agentkernel.workspaces.risky import why_risky
+from agentkernel.workspaces.risky import why_held_back
 
 Outcome = Literal["applied", "merged", "conflict", "held", "skipped"]
 DONE: tuple[Outcome, ...] = ("applied", "merged")
@@ -148,10 +148,7 @@ class Applier:
             raise NotAppliedError("skipped", change.problem)
         if item.type == "special":
             raise NotAppliedError("skipped", "neither file, directory nor link")
-        link = None
-        if change.after is not None and change.after.type == "symlink":
-            link = beneath.link_target(self._upper, change.path)
-        risk = why_risky(change.path, link)
+        risk = why_held_back(change, self._upper)
         if risk and not allow_risky:
             raise NotAppliedError("held", risk)
         if any(is_at(change.path, hidden) for hidden in self._hidden):

@@ -106,9 +106,9 @@ def place_of(common: str) -> GitPlace:
     return GitPlace(os.path.dirname(common), common, common)
 
 
-def make_tree(target: str, common: str, commit: str, branch: str) -> None:
-    """The files of a commit at `target`, complete or not at all. Blocking. Raises GitError, and
-    OSError."""
+def make_tree(target: str, common: str, commit: str, branch: str, *, objects: str) -> None:
+    """The files of a commit at `target`, complete or not at all; `objects`: where those of `common`
+    are for the guest. Blocking. Raises GitError, and OSError."""
     if os.path.isdir(target):
         return
     new = f"{target}.new"
@@ -126,7 +126,7 @@ def make_tree(target: str, common: str, commit: str, branch: str) -> None:
     texts = {
         "HEAD": f"ref: refs/heads/{branch}\n",
         f"refs/heads/{branch}": f"{commit}\n",
-        "objects/info/alternates": f"{common}/objects\n",
+        "objects/info/alternates": f"{objects}\n",
     }
     for name, text in texts.items():
         os.makedirs(os.path.dirname(f"{own}/{name}"), exist_ok=True)

@@ -33,7 +33,7 @@ from agentkernel.workspaces.diffing import text_of
 from agentkernel.workspaces.git import Git, GitError, GitPlace, Objects, find_git
 from agentkernel.workspaces.lines import merge
 from agentkernel.workspaces.model import Workspace
-from agentkernel.workspaces.risky import why_risky
+from agentkernel.workspaces.risky import why_held_back
 
 MOST_BYTES = 128 << 20
 MOST_MERGED = 1 << 20
@@ -188,10 +188,7 @@ class Committer:
         parts = [part.lower().rstrip(". ") for part in change.path.split("/")]
         if any(part in (".git", "git~1", "") for part in parts):
             raise NotAppliedError("held", "git has no such names in commits")
-        link = None
-        if change.after is not None and change.after.type == "symlink":
-            link = beneath.link_target(self._upper, change.path)
-        risk = why_risky(change.path, link)
+        risk = why_held_back(change, self._upper)
         if risk and not allow_risky:
             raise NotAppliedError("held", risk)
         if any(is_at(change.path, hidden) for hidden in self._hidden):

@@ -10,12 +10,14 @@ import msgspec
 
 from agentkernel.workspaces.changes import Change, Item, Reader, with_renames
 from agentkernel.workspaces.patch import MOST_PATCH, MOST_TEXT, make_patch
+from agentkernel.workspaces.risky import why_held_back
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """`path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
     the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
-    `removed_lines`: null for what is no text, and for what was not looked into."""
+    `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
+    it is not applied unless risky ones are allowed; null: it is."""
 
     path: str
     kind: Literal["added", "deleted", "modified", "renamed"]
@@ -28,6 +30,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     added_lines: int | None = None
     removed_lines: int | None = None
     host_changed: bool = False
+    held_back: str | None = None
     problem: str | None = None
 
 
@@ -60,12 +63,12 @@ def diff(
         for change in entries:
             if size > MOST_PATCH or change.problem or _is_directory(change):
                 truncated = truncated or size > MOST_PATCH
-                shown.append(_shown(change))
+                shown.append(_shown(change, above))
                 continue
             patch = make_patch(change, above, below)
             shown.append(
                 msgspec.structs.replace(
-                    _shown(change),
+                    _shown(change, above),
                     binary=patch.binary,
                     added_lines=patch.added,
                     removed_lines=patch.removed,
@@ -93,9 +96,13 @@ def _is_directory(change: Change) -> bool:
     return item is not None and item.type == "directory"
 
 
-def _shown(change: Change) -> FileChange:
+def _shown(change: Change, upper: int) -> FileChange:
     item = change.after or change.before
     text = text_of(change.path)
+    try:
+        held_back = why_held_back(change, upper)
+    except OSError as exc:  # what can't be read is not applied either
+        held_back = exc.strerror or "it can't be read"
     return FileChange(
         path=text,
         kind="renamed" if change.renamed_from else change.kind,
@@ -105,6 +112,7 @@ def _shown(change: Change) -> FileChange:
         old_mode=_octal(change.before),
         new_mode=_octal(change.after),
         host_changed=change.host_changed,
+        held_back=held_back or None,
         problem=change.problem or None,
     )
 

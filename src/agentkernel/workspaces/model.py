@@ -19,7 +19,7 @@ Mode = Literal["cow", "ro", "rw"]
 MODES: tuple[Mode, ...] = ("cow", "ro", "rw")
 NONE = "none"
 TARGET = "/workspace"
-"""Where it is inside, and where commands begin."""
+"""Where it is inside unless somebody says else, and where commands begin."""
 UPPER_INDEX = 1000
 """Which of a sandbox's uppers holds the changes of a `cow` one; an image's are 0, 1, …"""
 
@@ -34,7 +34,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     `repository` is where git has it, `commit` what it was when the sandbox was made, and with
     `own_tree` its files are not those at `path`, but a checkout beside the sandbox's.
     `began_ns`: when the sandbox was made; what the host changed later is not the base of the
-    guest's changes."""
+    guest's changes. `target`: where it is inside; see `targets`."""
 
     path: str
     mode: Mode = "cow"
@@ -45,11 +45,13 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
     own_tree: bool = False
     began_ns: int = 0
+    target: str = TARGET
 
     @property
     def words(self) -> str:
         branch = f", branch {self.branch}" if self.branch else ""
-        return f"{_WORDS[self.mode]}: {self.path}{branch}"
+        place = "" if self.target == TARGET else f", at {self.target}"
+        return f"{_WORDS[self.mode]}: {self.path}{branch}{place}"
 
 
 def file_clock_ns() -> int:

@@ -29,6 +29,7 @@ workspace = "."
 volumes = ["cache:/var/cache", "models:/models:ro"]
 workspace_secrets = false
 workspace_ignored = "hide"
+workspace_path = "same"
 name = "web"
 ttl = "2h"
 idle_timeout = 90

@@ -64,11 +64,11 @@ def test_a_directory_of_this_machine_is_none(text: str) -> None:
 )
 def test_those_in_each_others_way(texts: list[str], words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
-        parse_volumes(texts, has_workspace=True)
+        parse_volumes(texts, workspace="/workspace")
 
 
 def test_those_beside_each_other() -> None:
     texts = ["a:/workspace/node_modules", "b:/x", "c:/xy", "d:/y/x:ro"]
-    found = parse_volumes(texts, has_workspace=True)
+    found = parse_volumes(texts, workspace="/workspace")
     assert [one.path for one in found] == ["/workspace/node_modules", "/x", "/xy", "/y/x"]
-    assert parse_volumes(["a:/workspace"], has_workspace=False)[0].path == "/workspace"
+    assert parse_volumes(["a:/workspace"], workspace=None)[0].path == "/workspace"

@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
+from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
@@ -73,9 +74,17 @@ EXEMPT = {
     "Ports.close_all": "part of kernel.stop",
     "Secrets.list": "looks at names",
     "Secrets.resolve": "part of sandbox.create",
+    "Secrets.keep": "of a part of the kernel, which has a line of its own",
+    "Secrets.forget": "of a part of the kernel, which has a line of its own",
     "Secrets.values": "for the gateway",
     "Secrets.values_of": "for the gateway",
     "Secrets.close": "waits for what is being written",
+    "Logins.start": "part of kernel.start; each refresh has a line",
+    "Logins.close": "waits for what is being asked for",
+    "Logins.use": "part of an agent's session; a refresh is in the record and in events",
+    "Logins.files": "part of an agent's session",
+    "Logins.status": "looks at a record",
+    "Logins.list": "looks at records",
     "Tokens.load": "reads records",
     "Tokens.close": "waits for what is being written",
     "Tokens.list": "looks at records",
@@ -211,6 +220,7 @@ def public_methods() -> dict[str, Any]:
             NetworkControl,
             Ports,
             Secrets,
+            Logins,
             System,
             Tokens,
             Templates,

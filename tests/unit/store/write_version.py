@@ -16,6 +16,7 @@ from agentkernel.kernel.store import (
     JobRecord,
     NewEvent,
     SandboxRecord,
+    SessionRecord,
     Store,
     TokenRecord,
     VolumeRecord,
@@ -74,6 +75,24 @@ async def fill(path: Path) -> None:
             created_at=NOW,
         )
         await store.insert_volume(volume)
+        session = SessionRecord(
+            id="f" * 20,
+            owner="uid:1000",
+            agent="claude",
+            version="2.1.0",
+            mode="headless",
+            state="ended",
+            sandbox_id=first.id,
+            own_sandbox=True,
+            job_id="c" * 20,
+            task="fix it",
+            project="/home/me/app",
+            created_at=NOW,
+            exit_code=0,
+            usage={"turns": 3},
+            request={"agent": "claude"},
+        )
+        await store.insert_session(session)
         await store.append_events([NewEvent(kind="a", sandbox_id=first.id), NewEvent(kind="b")])
 
 

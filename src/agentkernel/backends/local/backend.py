@@ -57,6 +57,7 @@ from agentkernel.backends.local.workspace import (
     Project,
     add_trees,
     check_guess,
+    check_target,
     find_project,
     project_path,
     workspace_lines,
@@ -292,6 +293,7 @@ class LocalBackend(Backend):
             root = await self._images.resolve(blueprint, looked, maps, progress)
             root = add_trees(root, project)
             check_places(blueprint, root)
+            check_target(project, blueprint, root)
             directory.record_layers(path for stack in root.stacks for path in stack.lowers)
             faults.point("launch.layers")
             upper = choose_upper(blueprint, directory)

@@ -12,7 +12,6 @@ from agentkernel.backends.local.idmaps import IdMaps
 from agentkernel.images.model import RootFilesystem
 from agentkernel.security.capabilities import to_mask
 from agentkernel.security.seccomp.compiler import compile_profile
-from agentkernel.workspaces.model import TARGET
 
 _CONNECT_MS = 30_000
 _PROCESS_OOM_SCORE = 200
@@ -37,7 +36,7 @@ def boot_configuration(
         "token": token,
         "ephemeral": blueprint.owned,
         "connect_ms": _CONNECT_MS,
-        "cwd": TARGET if blueprint.workspace else root.cwd,
+        "cwd": blueprint.workspace.target if blueprint.workspace else root.cwd,
         # Where there is one id its group has the same number, whatever the image says.
         "user": blueprint.user if maps.single_id is None else str(maps.single_id),
         "caps": to_mask(blueprint.capabilities),

@@ -96,7 +96,7 @@ def explain(failure: LaunchFailure, *, as_root: bool, upper: str | None) -> Agen
         return LaunchError(
             f"the image has a link or a file where the sandbox needs a directory: {failure.detail}",
             hint="an image must have real directories at /proc, /dev, /tmp, /run, /sys and /etc, "
-            "and a volume must have its place where no link leads",
+            "and a volume or a workspace its place where no link leads, as /workspace is",
         )
     why = os.strerror(number) if number else "it broke off"
     words = f"{stage}: {why}" + (f" ({failure.detail})" if failure.detail else "")

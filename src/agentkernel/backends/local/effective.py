@@ -72,7 +72,7 @@ def effective_lines(
         lines.append(
             line("supplementary groups", "kept from the user", f"{NOT_ENFORCED}: needs subuids")
         )
-    lines += [line("host path", tree.path, f"read-only: {tree.reason}") for tree in root.trees]
+    lines += [line("host path", tree.target, f"read-only: {tree.reason}") for tree in root.trees]
     lines += [line("note", note, "") for note in root.notes]
     return lines
 

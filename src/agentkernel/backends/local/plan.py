@@ -202,7 +202,7 @@ def add_files(plan: LaunchPlan, root: RootFilesystem) -> None:
     if root.cwd != "/":
         plan.op("dir", root.cwd, optional=True)
     for tree in root.trees:
-        plan.op("tree", tree.path, index=plan.source(tree.path, project=tree.owned))
+        plan.op("tree", tree.target, index=plan.source(tree.path, project=tree.owned))
         for hidden in tree.hidden:
             plan.op("mask", hidden)
 

@@ -138,10 +138,10 @@ def check_places(blueprint: Blueprint, root: RootFilesystem) -> None:
     """Nothing can be made in what is read-only."""
     for volume in blueprint.volumes:
         for tree in root.trees:
-            if volume.path == tree.path or is_below(volume.path, tree.path):
+            if volume.path == tree.target or is_below(volume.path, tree.target):
                 raise InvalidInputError(
-                    f"the volume {volume.name} can't be at {volume.path}: {tree.path} is read-only "
-                    f"inside ({tree.reason})",
+                    f"the volume {volume.name} can't be at {volume.path}: {tree.target} is "
+                    f"read-only inside ({tree.reason})",
                     hint="choose another place, such as /data",
                 )
 

@@ -15,15 +15,17 @@ from agentkernel.backends.base import Blueprint, EffectiveLine
 from agentkernel.backends.local.directory import SandboxDirectory
 from agentkernel.backends.local.idmaps import RANGE_SIZE, IdMaps, Lines
 from agentkernel.backends.local.plan import LaunchPlan
-from agentkernel.errors import UnsupportedError
+from agentkernel.config.volumes import is_below
+from agentkernel.errors import InvalidInputError, UnsupportedError
 from agentkernel.images.accounts import Account
 from agentkernel.images.model import RootFilesystem, Tree
 from agentkernel.workspaces.branches import make_tree
 from agentkernel.workspaces.checking import check_directory, find_repository
 from agentkernel.workspaces.hiding import make_hidden
 from agentkernel.workspaces.ignoring import find_ignored, topmost
-from agentkernel.workspaces.model import TARGET, UPPER_INDEX, Workspace
+from agentkernel.workspaces.model import UPPER_INDEX, Workspace
 from agentkernel.workspaces.secret_files import SecretFinder
+from agentkernel.workspaces.targets import BORROWED_OBJECTS
 
 _ENFORCED = {
     "cow": "overlay: changes go to the sandbox's own files",
@@ -66,7 +68,8 @@ def find_project(
         return None
     if workspace.own_tree:
         path = str(directory.tree)
-        make_tree(path, workspace.repository, workspace.commit, workspace.branch)
+        objects = _objects(workspace) or f"{workspace.repository}/objects"
+        make_tree(path, workspace.repository, workspace.commit, workspace.branch, objects=objects)
     else:
         path = check_directory(workspace.path, (state_dir,))
     info = os.stat(path)
@@ -142,37 +145,68 @@ def add_trees(root: RootFilesystem, project: Project | None) -> RootFilesystem:
     repository of a branch that is checked out nowhere else, the objects are."""
     if project is None or project.repository is None:
         return root
-    tree = Tree(project.repository, "git's objects of the workspace", owned=True)
+    reason = "git's objects of the workspace"
+    tree = Tree(project.repository, reason, owned=True, at=_objects(project.workspace))
     return replace(root, trees=(*root.trees, tree))
+
+
+def _objects(workspace: Workspace) -> str:
+    """Where a branch's own checkout finds the objects that it borrows, if the workspace lies over
+    their own path; else empty."""
+    inside = f"{workspace.repository}/objects"
+    return BORROWED_OBJECTS if workspace.own_tree and is_below(inside, workspace.target) else ""
+
+
+def check_target(project: Project | None, blueprint: Blueprint, root: RootFilesystem) -> None:
+    """Nothing else that the sandbox has may be where the workspace is. Raises InvalidInputError."""
+    if project is None:
+        return
+    target = project.workspace.target
+    for tree in root.trees:
+        if target == tree.target or is_below(target, tree.target):
+            raise _no_place(target, f"{tree.target} is read-only inside ({tree.reason})")
+        # At its own path, the project has in it what is there.
+        if is_below(tree.target, target) and project.path != target:
+            raise _no_place(target, f"it would cover {tree.target} ({tree.reason})")
+    for volume in blueprint.volumes:
+        if volume.path == target or is_below(target, volume.path):
+            raise _no_place(target, f"the volume {volume.name} at {volume.path} would cover it")
+
+
+def _no_place(target: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the workspace can't be at {target}: {why}",
+        hint="choose another path, or leave it at /workspace",
+    )
 
 
 def add_workspace(plan: LaunchPlan, project: Project | None, account: Account) -> None:
     if project is None:
         return
-    workspace = project.workspace
+    workspace, target = project.workspace, project.workspace.target
     if plan.maps.mode == "range":
         first = plan.maps.outer_uids[0][1]
         plan.project_uids = owner_lines(project.owner[0], account.uid, first)
         plan.project_gids = owner_lines(project.owner[1], account.gid, first)
     source = plan.source(project.path, writable=workspace.mode == "rw", project=True)
     if workspace.mode == "rw":
-        plan.op("bind", TARGET, index=source)
+        plan.op("bind", target, index=source)
         for path in project.hidden:
-            plan.op("mask", f"{TARGET}/{path}")
+            plan.op("mask", f"{target}/{path}")
         return
     numbers = [source]
     if project.layer is not None:
         numbers.insert(0, plan.source(project.layer, project=True))
     lowers = ":".join(map(str, numbers))
     if workspace.mode == "cow":
-        plan.op("overlay", TARGET, lowers=lowers, index=UPPER_INDEX, alike=True)
+        plan.op("overlay", target, lowers=lowers, index=UPPER_INDEX, alike=True)
     elif len(numbers) > 1:
-        plan.op("tree", TARGET, lowers=lowers)
+        plan.op("tree", target, lowers=lowers)
     else:
-        plan.op("tree", TARGET, index=source)
+        plan.op("tree", target, index=source)
     if project.layer is None:
         for path in project.hidden:
-            plan.op("mask", f"{TARGET}/{path}")
+            plan.op("mask", f"{target}/{path}")
 
 
 def owner_lines(owner: int, guest: int, first: int) -> Lines:

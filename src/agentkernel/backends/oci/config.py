@@ -58,6 +58,7 @@ def container_config(launch: Launch, blueprint: Blueprint) -> bytes:
         _mount("tmpfs", "/tmp", "nodev", f"size={limits.tmp_bytes}", inodes, "mode=1777"),
         _mount("tmpfs", "/run", "nodev", f"size={limits.run_bytes}", inodes, "mode=755"),
         *_covered_trees(launch),
+        *_covered_workspace(launch),
         *_covered_volumes(launch, blueprint),
     ]
     config["linux"] = {
@@ -93,6 +94,7 @@ def sentry_config(launch: Launch, blueprint: Blueprint, volumes: Sequence[int]) 
         _bind(AGENT_PATH, agent),
         _mount("bind", SOCKET_DIRECTORY, "bind", "nodev", source=f"{engine}/socket"),
         *_covered_trees(launch),
+        *_covered_workspace(launch),
         *(
             _volume_mount(volume, "bind", plan.staged(number))
             for volume, number in zip(blueprint.volumes, volumes, strict=True)
@@ -138,10 +140,19 @@ def _covered_trees(launch: Launch) -> list[dict[str, Any]]:
     """Trees of the host that the root has where the runtime puts a tmpfs over it."""
     root = f"{launch.plan.bundle}/r"
     return [
-        _mount("bind", tree.path, "rbind", "ro", "nodev", source=f"{root}{tree.path}")
+        _mount("bind", tree.target, "rbind", "ro", "nodev", source=f"{root}{tree.target}")
         for tree in launch.root.trees
-        if tree.path.startswith(("/tmp/", "/run/"))
+        if tree.target.startswith(("/tmp/", "/run/"))
     ]
+
+
+def _covered_workspace(launch: Launch) -> list[dict[str, Any]]:
+    project = launch.project
+    if project is None or not project.workspace.target.startswith("/tmp/"):
+        return []
+    target = project.workspace.target
+    options = ("rbind", "nodev", "ro") if project.workspace.mode == "ro" else ("rbind", "nodev")
+    return [_mount("bind", target, *options, source=f"{launch.plan.bundle}/r{target}")]
 
 
 def _covered_volumes(launch: Launch, blueprint: Blueprint) -> list[dict[str, Any]]:

@@ -32,9 +32,19 @@ class AsyncJob:
         return self.info
 
     def output(
-        self, *, stdout_offset: int = 0, stderr_offset: int = 0, follow: bool = True
+        self,
+        *,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        follow: bool = True,
+        recent: int | None = None,
+        size: tuple[int, int] | None = None,
     ) -> AsyncCommandStream:
         """Its output from the given offsets, live to its end; leaving it leaves the job alone.
+
+        `recent`: only the last so many bytes of what is there. `size`: rows and columns of the
+        terminal on which a job with one (`pty`) is shown: its program draws all of it anew. Others
+        may be attached to such a job at the same time.
 
         Without `follow` it ends when all that was there at its beginning is read; then there is a
         `result` only if the job has ended.
@@ -42,6 +52,10 @@ class AsyncJob:
         query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
         if not follow:
             query["follow"] = 0
+        if recent is not None:
+            query["recent"] = recent
+        if size is not None:
+            query["rows"], query["columns"] = size
         return AsyncCommandStream(
             self._transport,
             f"/v1/jobs/{self.id}/attach",
@@ -88,11 +102,13 @@ class AsyncJobs:
         user: str | None = None,
         timeout_seconds: float | None = None,
         stdin: bool | None = None,
+        pty: tuple[int, int] | None = None,
         output_bytes: int | None = None,
     ) -> AsyncJob:
         """Returns when it runs, has ended, or could not be started: `info` tells.
 
         `output_bytes`: how much of each of its streams is kept, the newest (64 MiB unless given).
+        `pty`: rows and columns of a terminal that it has.
         """
         options = {
             "env": env,
@@ -100,6 +116,7 @@ class AsyncJobs:
             "user": user,
             "timeout_seconds": timeout_seconds,
             "stdin": stdin,
+            "pty": None if pty is None else [*pty],
             "output_bytes": output_bytes,
         }
         body = await self._transport.call("POST", self._path, json=command_body(command, options))

@@ -33,9 +33,19 @@ class Job:
         return self.info
 
     def output(
-        self, *, stdout_offset: int = 0, stderr_offset: int = 0, follow: bool = True
+        self,
+        *,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        follow: bool = True,
+        recent: int | None = None,
+        size: tuple[int, int] | None = None,
     ) -> CommandStream:
         """Its output from the given offsets, live to its end; leaving it leaves the job alone.
+
+        `recent`: only the last so many bytes of what is there. `size`: rows and columns of the
+        terminal on which a job with one (`pty`) is shown: its program draws all of it anew. Others
+        may be attached to such a job at the same time.
 
         Without `follow` it ends when all that was there at its beginning is read; then there is a
         `result` only if the job has ended.
@@ -43,6 +53,10 @@ class Job:
         query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
         if not follow:
             query["follow"] = 0
+        if recent is not None:
+            query["recent"] = recent
+        if size is not None:
+            query["rows"], query["columns"] = size
         return CommandStream(
             self._transport,
             f"/v1/jobs/{self.id}/attach",
@@ -89,11 +103,13 @@ class Jobs:
         user: str | None = None,
         timeout_seconds: float | None = None,
         stdin: bool | None = None,
+        pty: tuple[int, int] | None = None,
         output_bytes: int | None = None,
     ) -> Job:
         """Returns when it runs, has ended, or could not be started: `info` tells.
 
         `output_bytes`: how much of each of its streams is kept, the newest (64 MiB unless given).
+        `pty`: rows and columns of a terminal that it has.
         """
         options = {
             "env": env,
@@ -101,6 +117,7 @@ class Jobs:
             "user": user,
             "timeout_seconds": timeout_seconds,
             "stdin": stdin,
+            "pty": None if pty is None else [*pty],
             "output_bytes": output_bytes,
         }
         body = self._transport.call("POST", self._path, json=command_body(command, options))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentkernel.agents.reading import Definitions
 from agentkernel.config.finding import user_file
@@ -10,12 +11,25 @@ from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.sessions import Sessions
 
+if TYPE_CHECKING:
+    from agentkernel.kernel.kernel import Kernel
+
+DIRECTORY = "agents"
+"""Of the state directory, what is kept of agents: logins, sessions."""
+
 
 class Agents:
-    """Its parts."""
+    """Its parts. Preconditions: the kernel has its store, its trail and its secrets."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.definitions = Definitions(Path(user_file()).parent / "agents")
         self.kits = Kits()
-        self.logins = Logins()
+        self.logins = Logins(
+            self.definitions,
+            kernel.secrets,
+            kernel._store,
+            kernel.trail,
+            kernel.state_dir / DIRECTORY,
+            kernel.networks.operator,
+        )
         self.sessions = Sessions(self.definitions, self.kits, self.logins)

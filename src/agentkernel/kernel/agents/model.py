@@ -25,12 +25,19 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     there already, instead. `task`: what to do; none in interactive mode, and optional with acp.
     `resume`: a session of the same agent to go on with (its id), in its sandbox, or if that is gone
     in a new one with the state it left. `attended`: leave the agent's own permission questions on.
-    `words`: added to the agent's command line. `setup`: commands run before it, in the network's
-    phase "setup". `trust_project_mcp`: the project's own list of MCP servers counts.
+    `login`: bind the user's login with the agent; without one the caller cares for it, such as for
+    a model without a key. `drive`: in mode acp the daemon speaks with the agent; else whoever is
+    attached to the job does. `words`: added to the agent's command line. `setup`: commands run
+    before it, in the network's phase "setup". `trust_project_mcp`: the project's own list of MCP
+    servers counts.
+
+    With acp: `command` is the command line of an agent that has no definition; `agent` is then only
+    what it is called.
     """
 
     agent: Annotated[str, Meta(min_length=1, max_length=32)]
     mode: Mode = "headless"
+    command: Annotated[list[str], Meta(max_length=256)] = []
     task: Annotated[str, Meta(max_length=MAX_TASK)] | None = None
     spec: SandboxSpec | None = None
     sandbox: Annotated[str, Meta(max_length=64)] | None = None
@@ -39,6 +46,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     model: Annotated[str, Meta(max_length=200)] | None = None
     words: Annotated[list[str], Meta(max_length=64)] = []
     attended: bool = False
+    login: bool = True
+    drive: bool = True
     env: dict[str, str] = {}
     mcp: Annotated[list[McpServer], Meta(max_length=32)] = []
     sandbox_tools: bool = True
@@ -72,6 +81,13 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     busy: bool = False
     usage: AgentUsage = AgentUsage()
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """`next`: the `after` of the following page; None: there is none."""
+
+    sessions: list[AgentSession]
+    next: int | None
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,12 @@
-"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens, volumes.
+"""What the daemon knows, in SQLite: sandboxes, jobs, events, tokens, volumes, sessions of agents.
 
 See docs/reference/state.md.
 
 | module | job |
 |---|---|
-| `store` | the asynchronous API |
+| `store`, `session_store` | the asynchronous API |
 | `records` | rows as typed records; what may be written |
-| `sandboxes`, `jobs`, `events`, `tokens`, `volumes` | SQL |
+| `sandboxes`, `jobs`, `events`, `tokens`, `volumes`, `sessions` | SQL |
 | `workers`, `writer` | the two threads, group commit, syncing, pruning |
 | `schema` | creation, migrations, refusals |
 | `failures` | SQLite's errors → ours |
@@ -27,6 +27,8 @@ from agentkernel.kernel.store.records import (
     Overseer,
     SandboxPage,
     SandboxRecord,
+    SessionRecord,
+    SessionRows,
     Statistics,
     TokenRecord,
     VolumeRecord,
@@ -45,6 +47,8 @@ __all__ = [
     "Overseer",
     "SandboxPage",
     "SandboxRecord",
+    "SessionRecord",
+    "SessionRows",
     "StateLock",
     "Statistics",
     "Store",

@@ -22,6 +22,8 @@ MAX_LABELS = 128
 SandboxState = Literal["creating", "running", "stopped", "removing", "error"]
 JobState = Literal["running", "ended", "lost"]
 VolumeState = Literal["creating", "ready", "removing"]
+SessionState = Literal["starting", "running", "ended", "failed", "lost"]
+SessionMode = Literal["headless", "interactive", "acp"]
 AtEnd = Literal["stop", "remove"]
 
 Id = Annotated[str, Meta(pattern=r"\A[a-z0-9]{20}\Z")]
@@ -139,6 +141,49 @@ class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Time
 
 
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent's session. `own_sandbox`: the sandbox was made for it. `job_id` is known before the
+    job is there. `task`: its beginning. `request`: what was asked for, without secrets."""
+
+    id: Id
+    owner: Owner
+    agent: Annotated[str, Meta(min_length=1, max_length=32)]
+    version: Annotated[str, Meta(max_length=64)] = ""
+    mode: SessionMode
+    state: SessionState = "starting"
+    sandbox_id: Id
+    own_sandbox: bool = False
+    job_id: Id
+    task: Annotated[str, Meta(max_length=4096)] | None = None
+    model: str | None = None
+    project: Annotated[str, Meta(max_length=4096)] | None = None
+    conversation: Annotated[str, Meta(max_length=512)] | None = None
+    created_at: Time
+    ended_at: Time | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    usage: dict[str, Any] = {}
+    request: dict[str, Any] = {}
+
+
+class SessionChanges(TypedDict, total=False):
+    """What of a session may change."""
+
+    state: SessionState
+    conversation: str | None
+    ended_at: float | None
+    exit_code: int | None
+    error: str | None
+    usage: dict[str, Any]
+
+
+class SessionRows(NamedTuple):
+    """As a SandboxPage."""
+
+    records: list[SessionRecord]
+    next: int | None
+
+
 class NewEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event to append. `at` is now, and `owner` its sandbox's, unless given."""
 
@@ -223,8 +268,11 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     wal_bytes: int
 
 
-R = TypeVar("R", SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord, VolumeRecord)
-S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord, VolumeRecord)
+R = TypeVar(
+    "R",
+    SandboxRecord, JobRecord, NewEvent, Idempotency, TokenRecord, VolumeRecord, SessionRecord,
+)  # fmt: skip
+S = TypeVar("S", SandboxRecord, JobRecord, EventRecord, TokenRecord, VolumeRecord, SessionRecord)
 
 _JSON: dict[type, tuple[str, ...]] = {
     SandboxRecord: ("blueprint", "env", "labels", "handle", "config", "network", "ports"),
@@ -234,6 +282,7 @@ _JSON: dict[type, tuple[str, ...]] = {
     Idempotency: (),
     TokenRecord: ("scopes",),
     VolumeRecord: (),
+    SessionRecord: ("usage", "request"),
 }
 _NOUNS: dict[type, str] = {
     SandboxRecord: "sandbox",
@@ -242,14 +291,23 @@ _NOUNS: dict[type, str] = {
     Idempotency: "idempotency key",
     TokenRecord: "token",
     VolumeRecord: "volume",
+    SessionRecord: "session",
 }
 _FIELDS: dict[type, tuple[str, ...]] = {
     kind: kind.__struct_fields__
-    for kind in (SandboxRecord, JobRecord, EventRecord, TokenRecord, VolumeRecord)
+    for kind in (
+        SandboxRecord,
+        JobRecord,
+        EventRecord,
+        TokenRecord,
+        VolumeRecord,
+        SessionRecord,
+    )  # fmt: skip
 }
 COLUMNS: dict[type, str] = {kind: ", ".join(fields) for kind, fields in _FIELDS.items()}
 SANDBOX_CHANGES = frozenset(SandboxChanges.__annotations__)
 JOB_CHANGES = frozenset(JobChanges.__annotations__)
+SESSION_CHANGES = frozenset(SessionChanges.__annotations__)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -291,7 +349,7 @@ def from_row(kind: type[S], row: Sequence[Any]) -> S:
                 values[name] = _READ.get(name, _decode)(values[name])
     except msgspec.DecodeError as exc:
         raise StateCorruptError(f"a row of the state can't be read: {exc}") from None
-    for flag in ("ephemeral", "exclusive"):
+    for flag in ("ephemeral", "exclusive", "own_sandbox"):
         if flag in values:
             values[flag] = bool(values[flag])
     return kind(**values)

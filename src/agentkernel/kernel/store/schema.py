@@ -145,9 +145,41 @@ def _version_5(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE UNIQUE INDEX volumes_by_name ON volumes (owner, name)")
 
 
+def _version_6(connection: sqlite3.Connection) -> None:
+    # No reference to sandboxes: what an agent did is known for longer than where.
+    connection.execute(
+        """CREATE TABLE agent_sessions (
+            seq INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            owner TEXT NOT NULL,
+            agent TEXT NOT NULL,
+            version TEXT NOT NULL,
+            mode TEXT NOT NULL,
+            state TEXT NOT NULL,
+            sandbox_id TEXT NOT NULL,
+            own_sandbox INTEGER NOT NULL,
+            job_id TEXT NOT NULL,
+            task TEXT,
+            model TEXT,
+            project TEXT,
+            conversation TEXT,
+            created_at REAL NOT NULL,
+            ended_at REAL,
+            exit_code INTEGER,
+            error TEXT,
+            usage TEXT NOT NULL,
+            request TEXT NOT NULL
+        ) STRICT"""
+    )
+    connection.execute("CREATE INDEX agent_sessions_by_sandbox ON agent_sessions (sandbox_id)")
+    connection.execute("CREATE INDEX agent_sessions_by_project ON agent_sessions (project, agent)")
+
+
 # Step n brings version n to n + 1. A step that was released is never edited, and its result is
 # kept in tests/unit/store/versions.
-MIGRATIONS: tuple[Step, ...] = (_version_1, _version_2, _version_3, _version_4, _version_5)
+MIGRATIONS: tuple[Step, ...] = (
+    _version_1, _version_2, _version_3, _version_4, _version_5, _version_6,
+)  # fmt: skip
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

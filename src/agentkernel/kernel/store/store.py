@@ -45,8 +45,9 @@ from agentkernel.kernel.store.records import (
     VolumeState,
     to_row,
 )
+from agentkernel.kernel.store.session_store import SessionStore
 from agentkernel.kernel.store.workers import Reader
-from agentkernel.kernel.store.writer import Transaction, Writer
+from agentkernel.kernel.store.writer import Transaction, Writer, append_all
 
 MAX_EVENTS = 100_000
 MAX_EVENT_AGE = 30 * 24 * 3600.0
@@ -58,7 +59,7 @@ MAX_POSTED = 10_000
 T = TypeVar("T")
 
 
-class Store:
+class Store(SessionStore):
     """See the module. Belongs to the event loop it was opened on."""
 
     def __init__(
@@ -161,7 +162,7 @@ class Store:
             connection = transaction.connection
             inserted = sandbox_rows.insert(connection, record, row, idempotency, now)
             if inserted.created:
-                _append(transaction, rows)
+                append_all(transaction, rows)
             return inserted
 
         return await self._write(work)
@@ -182,7 +183,7 @@ class Store:
         def work(transaction: Transaction) -> SandboxRecord:
             connection = transaction.connection
             record = sandbox_rows.update(connection, id, expected, {**fields}, now)
-            _append(transaction, rows)
+            append_all(transaction, rows)
             return record
 
         return await self._write(work)
@@ -200,7 +201,7 @@ class Store:
 
         def work(transaction: Transaction) -> SandboxRecord:
             seq, record = sandbox_rows.expect(transaction.connection, id, expected)
-            _append(transaction, rows)  # first: they take their owner from the sandbox
+            append_all(transaction, rows)  # first: they take their owner from the sandbox
             sandbox_rows.remove(transaction.connection, seq, record)
             return record
 
@@ -258,7 +259,7 @@ class Store:
 
         def work(transaction: Transaction) -> JobRecord:
             record = job_rows.update(transaction.connection, id, expected, {**fields})
-            _append(transaction, rows)
+            append_all(transaction, rows)
             return record
 
         return await self._write(work)
@@ -329,7 +330,7 @@ class Store:
 
         def work(transaction: Transaction) -> None:
             volume_rows.set_state(transaction.connection, id, state)
-            _append(transaction, rows)
+            append_all(transaction, rows)
 
         await self._write(work)
 
@@ -338,7 +339,7 @@ class Store:
 
         def work(transaction: Transaction) -> None:
             volume_rows.remove(transaction.connection, id)
-            _append(transaction, rows)
+            append_all(transaction, rows)
 
         await self._write(work)
 
@@ -350,7 +351,7 @@ class Store:
     async def append_events(self, events: Sequence[NewEvent]) -> list[int]:
         """All or none of them; their seqs, in order."""
         rows = event_rows.to_rows(events, self._clock())
-        return list(await self._write(lambda t: _append(t, rows)))
+        return list(await self._write(lambda t: append_all(t, rows)))
 
     def post_events(self, events: Sequence[NewEvent]) -> None:
         """Appends without waiting, many in one go. Call it on the loop's thread.
@@ -440,7 +441,7 @@ class Store:
                 self._drop(count)
                 self._unreported += gap
 
-        self._writer.submit(lambda t: _append(t, rows)).add_done_callback(done)
+        self._writer.submit(lambda t: append_all(t, rows)).add_done_callback(done)
 
     def _drop(self, count: int) -> None:
         self._dropped += count
@@ -450,13 +451,6 @@ class Store:
         self._newest = seq
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def _append(transaction: Transaction, rows: Sequence[event_rows.Row]) -> range:
-    seqs = event_rows.append(transaction.connection, rows)
-    if seqs:
-        transaction.newest_event = seqs[-1]
-    return seqs
 
 
 def _states(states: str | Collection[str] | None) -> list[str] | None:

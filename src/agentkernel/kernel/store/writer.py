@@ -30,6 +30,14 @@ class Transaction:
         self.newest_event = 0
 
 
+def append_all(transaction: Transaction, rows: Sequence[events.Row]) -> range:
+    """Events as part of a write; their seqs."""
+    seqs = events.append(transaction.connection, rows)
+    if seqs:
+        transaction.newest_event = seqs[-1]
+    return seqs
+
+
 class Writer(Worker[Transaction]):
     """See the module. `on_events` is called on the loop with each newly committed seq."""
 

@@ -87,7 +87,7 @@ class HostDialler:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 if operator.resolver:
                     async with turn:
-                        found = await _ask(operator.resolver, flow.host)
+                        found = await ask_resolver(operator.resolver, flow.host)
                 else:
                     await turn.acquire()
                     found = await self._ask_system(flow.host, turn.release)
@@ -218,7 +218,7 @@ async def _connect_one(address: Address, port: int) -> socket.socket:
     return sock
 
 
-async def _ask(resolver: str, host: str) -> list[Address]:
+async def ask_resolver(resolver: str, host: str) -> list[Address]:
     """Asks the operator's name server for both kinds of address."""
     import dns.asyncresolver
     import dns.exception

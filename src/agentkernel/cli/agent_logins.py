@@ -1,0 +1,11 @@
+"""`agentkernel agent login`."""
+
+from __future__ import annotations
+
+import argparse
+
+from agentkernel.errors import UnsupportedError
+
+
+def main(options: argparse.Namespace) -> int:
+    raise UnsupportedError("`agentkernel agent login` is not built in yet")

@@ -1,0 +1,72 @@
+"""Which paths make other programs of the user run something, and which are a project's own code."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentkernel.workspaces.changes import Change, Item
+from agentkernel.workspaces.risky import why_held_back, why_risky
+
+HELD = {
+    "git": (
+        ".git/hooks/pre-commit", ".GIT/config", "a/.git", ".gitmodules", "a/.gitattributes",
+        ".husky/pre-push", ".pre-commit-config.yaml", "lefthook.yml", "lefthook-local.toml",
+        ".lefthook/pre-commit/x", ".githooks/post-merge", ".hg/hgrc", ".git. /config",
+    ),
+    "editor": (
+        ".vscode/tasks.json", ".idea/x", ".fleet/run.json", ".zed/tasks.json", ".cursor/mcp.json",
+        ".devcontainer/devcontainer.json", ".nvim.lua", ".exrc", ".dir-locals.el",
+        "x.code-workspace", ".helix/languages.toml",
+    ),
+    "shell": (
+        ".envrc", "sub/.envrc", ".bashrc", "mise.toml", ".mise.local.toml", "mise.dev.toml",
+        ".config/mise/config.toml", ".tool-versions", ".venv/bin/activate", "venv/bin/python",
+    ),
+    "agent": (
+        ".mcp.json", "agentkernel.toml", ".claude/settings.json", ".claude/commands/x.md",
+        ".codex/config.toml", ".gemini/settings.json", "opencode.json", "opencode.jsonc",
+        ".opencode/plugin/x.ts", ".aider.conf.yml", ".github/hooks/x.json",
+    ),
+    "build server": (".github/workflows/ci.yml", ".gitlab-ci.yml", "Jenkinsfile", ".circleci/x"),
+    "package manager": (
+        ".npmrc", ".yarnrc.yml", ".yarn/releases/yarn.cjs", ".pnpmfile.cjs", ".cargo/config.toml",
+        "gradle/wrapper/gradle-wrapper.jar", ".mvn/extensions.xml",
+    ),
+    "interpreter": (
+        ".venv/pyvenv.cfg", "lib/x.pth", "sitecustomize.py", ".gdbinit", ".Rprofile",
+    ),
+}  # fmt: skip
+ALLOWED = (
+    "CLAUDE.md", "AGENTS.md", "GEMINI.md", "Makefile", "Justfile", "package.json", "conftest.py",
+    "src/git/hooks.py", "src/head/index.ts", "github/workflows/x", ".github/CODEOWNERS",
+    ".gitignore", ".env.example", "bin/tool", "docs/vscode.md", ".python-version", "my.envrc.txt",
+    ".venv/lib/python3.12/site-packages/x.py", "gradle/libs.versions.toml", "Dockerfile",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("who", "path"), [(who, p) for who, paths in HELD.items() for p in paths])
+def test_what_is_held_back_says_who_would_obey(who: str, path: str) -> None:
+    assert who in why_risky(path)
+
+
+@pytest.mark.parametrize("path", ALLOWED)
+def test_what_a_project_is_made_of_is_not(path: str) -> None:
+    assert why_risky(path) == ""
+
+
+def test_a_directory_that_git_would_take_for_a_repository() -> None:
+    assert "repository" in why_risky("docs/sample/HEAD")
+    assert why_risky("docs/sample/head") == ""
+
+
+def test_links_by_where_they_lead() -> None:
+    assert "out of the project" in why_risky("a/b", "../../x")
+    assert "out of the project" in why_risky("a", "/etc/passwd")
+    assert why_risky("a/b", "../x") == ""
+
+
+def test_a_file_that_is_moved_away_counts_as_one_that_is_gone() -> None:
+    item = Item("file", 0o644, 1)
+    moved = Change("harmless", "added", None, item, renamed_from=".envrc")
+    assert ".envrc" in why_held_back(moved, -1)
+    assert why_held_back(Change("harmless", "added", None, item, renamed_from="x"), -1) == ""
