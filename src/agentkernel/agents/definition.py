@@ -131,7 +131,8 @@ class Login(_Part, frozen=True, kw_only=True):
 
 
 class Network(_Part, frozen=True, kw_only=True):
-    """`presets` and `allow`: all that it reaches. `setup`: presets of the phase "setup"."""
+    """`presets`, `allow` and the hosts that its login's secret goes to: all that it reaches
+    (`agents.reach`). `setup`: presets of the phase "setup"."""
 
     presets: Words = []
     allow: Words = []
@@ -159,9 +160,12 @@ class Mcp(_Part, frozen=True, kw_only=True):
 
 
 class File(_Part, frozen=True, kw_only=True):
-    """Written into a new sandbox before the agent starts."""
+    """Written into a new sandbox before the agent starts. In one whose name ends in .json, .toml or
+    .yaml, fields stand within double quotes, and what they stand for is escaped. `secret`: it is
+    written only if a secret is bound to this variable."""
 
     path: Text
+    secret: Text = ""
     content: Annotated[str, Meta(max_length=65536)]
 
 
