@@ -192,6 +192,7 @@ HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
         "pieces", "archive", "config", "taking", "steps", "context", "report", "may_name",
+        "host_env",
     }
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -69,9 +69,9 @@ class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentDetails(AgentInfo, frozen=True, kw_only=True):
-    """With all that its file says."""
+    """With all that its file says, in its words: docs/reference/agent-definitions.md."""
 
-    definition: AgentDefinition
+    definition: dict[str, Any]
 
 
 class InstallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

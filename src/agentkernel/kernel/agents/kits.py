@@ -102,7 +102,9 @@ class Kits:
         """With what its kits take on the disk. Raises NotFoundError, InvalidInputError."""
         definition = self._definitions.get(name)
         info = self._info(name, await self._volumes(usage=True))
-        return AgentDetails(**msgspec.structs.asdict(info), definition=definition)
+        return AgentDetails(
+            **msgspec.structs.asdict(info), definition=msgspec.to_builtins(definition)
+        )
 
     def _info(self, name: str, volumes: Mapping[str, VolumeInfo]) -> AgentInfo:
         try:
@@ -280,13 +282,20 @@ class _Installation:
         self, report: Report, work: Callable[[Report], Coroutine[Any, Any, KitRecord]]
     ) -> None:
         self._report: Report | None = report
+        self._telling: asyncio.Future[None] | None = None
         self._waiting = 0
         self.task = asyncio.ensure_future(work(self._tell))
         self.task.add_done_callback(_seen)
 
     async def _tell(self, event: BuildEvent) -> None:
-        if self._report is not None:
-            await self._report(event)
+        """Waits for whoever is told, as long as they are there."""
+        if self._report is None:
+            return
+        self._telling = asyncio.ensure_future(self._report(event))
+        try:
+            await asyncio.wait((self._telling,))
+        finally:
+            self._telling.cancel()
 
     async def join(self) -> KitRecord:
         is_first = self._waiting == 0
@@ -296,7 +305,9 @@ class _Installation:
         finally:
             self._waiting -= 1
             if is_first:
-                self._report = None  # it may be gone
+                self._report = None
+                if self._telling is not None:
+                    self._telling.cancel()
             if not self._waiting and not self.task.done():
                 self.task.cancel()
                 await asyncio.wait((self.task,))
