@@ -502,6 +502,7 @@ class Sessions:
             exit_code=record.exit_code,
             error=record.error,
             busy=drive is not None and drive.busy,
+            last_event=recorder.seq if recorder else self._files(record.id).position().seq,
             usage=recorder.reader.usage if recorder else usage,
         )
 
