@@ -109,11 +109,6 @@ def _add_run_options(parser: Parser) -> None:
         help="set a variable; without a value it is taken from here",
     )  # fmt: skip
     end = parser.add_argument_group("project and end")
-    end.add_argument(
-        "--at", metavar="same|PATH",
-        help="where the project is inside: at its path here (same, the default), or at PATH, such "
-        "as /workspace",
-    )  # fmt: skip
     add_branch_option(parser)
     end.add_argument(
         "--worktree", metavar="NAME", nargs="?", const="",
@@ -128,6 +123,7 @@ def _add_run_options(parser: Parser) -> None:
     what = end.add_mutually_exclusive_group()
     what.add_argument("--keep", action="store_true", help="keep the sandbox without asking")
     what.add_argument("--rm", action="store_true", help="remove the sandbox without asking")
+    end.add_argument("--summary", metavar="FILE", help="write what became of it to a file, as JSON")
     parser.add_argument(
         "--json", action="store_true", help="print the agent's own events, one JSON object a line"
     )
@@ -193,6 +189,9 @@ def _add_login_verbs(verbs: Any) -> None:
 def _add_session_verbs(verbs: Any) -> None:
     sessions = _verb(verbs, "sessions", "list sessions of agents, the newest first")
     sessions.add_argument("--agent", metavar="AGENT", help="of this agent only")
+    sessions.add_argument(
+        "--project", metavar="DIR", help="of this directory only; .: of the one you are in"
+    )
     sessions.add_argument("--running", action="store_true", help="only those that go on")
     sessions.add_argument("-n", "--lines", type=count, metavar="N", help="no more (default: 20)")
     attach = verbs.add_parser(
@@ -274,6 +273,10 @@ def add_replay(commands: Any) -> None:
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help="no pause longer than this (default: 2s)"
     )
-    parser.add_argument("--export", metavar="FILE", help="write it as an asciicast file instead")
+    parser.add_argument("--cat", action="store_true", help="all at once, without pauses")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="write the recording to FILE instead, as it is (asciicast v2); -: stdout",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print its events, one object a line")
     _add_session(parser)
