@@ -19,7 +19,8 @@ from agentkernel.agents.reach import reach_of
 from agentkernel.agents.reading import Definitions
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, VolumeMount
 from agentkernel.errors import ConflictError, InvalidInputError
-from agentkernel.kernel.agents.kits import KITS, Kits
+from agentkernel.kernel.agents.kit_model import KITS
+from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.spec import SandboxSpec
