@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from builtins import list as List
@@ -59,6 +60,8 @@ from agentkernel.workspaces.diffing import WorkspaceDiff
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
+
+log = logging.getLogger("agentkernel.kernel")
 
 MAX_RUNNING: Final = 100
 MAX_KEPT: Final = 1000
@@ -352,9 +355,12 @@ class Sessions:
         return task
 
     async def _until_end(self, record: SessionRecord, recorder: Recorder) -> None:
-        lost = await recorded(recorder)
         try:
+            lost = await recorded(recorder)
             await self._ended(record, recorder, lost)
+        except Exception:
+            # Its agent goes on; the next daemon tries again.
+            log.exception("the session %s can't be recorded any more", record.id)
         finally:
             self._following.pop(record.id, None)
             self._drives.pop(record.id, None)
