@@ -69,7 +69,9 @@ async def equip(
                 )
         spec = _with_agent(spec, definition, secrets)
         if has_kit(definition):
-            mounts.append(await kits.ready(definition, progress=progress))
+            mounts.append(
+                await kits.ready(definition, host_env=spec.host_env, progress=progress)
+            )
     return Equipped(spec, mounts)
 
 
