@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from agentkernel.cli.main import AGENTS, build_parser
 from agentkernel.client._async import (
+    agents,
     commands,
     files,
     host,
@@ -36,6 +37,7 @@ CLASSES = {
     "ports": ports.AsyncPorts,
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
+    "agents": agents.AsyncAgents,
     "images": images.AsyncImages,
     "network": network.AsyncNetwork,
     "secrets": secrets.AsyncSecrets,
@@ -142,6 +144,10 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "buildTemplate": ("templates.build", "template build"),
     "buildTemplateFromSource": ("templates.build_source", "template build"),
     "removeTemplate": ("templates.remove", "template remove"),
+    "listAgents": ("agents.list", "agent list"),
+    "getAgent": ("agents.get", "agent show"),
+    "installAgent": ("agents.install, agents.update", "agent install, agent update"),
+    "removeAgentKit": ("agents.remove", "agent remove"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }
@@ -177,11 +183,6 @@ VERBS_ALONE = {
     **dict.fromkeys(
         (
             "agent run",
-            "agent list",
-            "agent show",
-            "agent install",
-            "agent update",
-            "agent remove",
             "agent login",
             "agent logout",
             "agent status",
@@ -242,6 +243,7 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
     from agentkernel.client._sync import (
+        agents,
         commands,
         files,
         host,
@@ -266,6 +268,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "ports": ports.Ports,
         "stream": commands.CommandStream,
         "Host": host.Host,
+        "agents": agents.Agents,
         "images": images.Images,
         "network": network.Network,
         "secrets": secrets.Secrets,

@@ -1038,6 +1038,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The agents that are known, and which of them are installed */
+        get: operations["listAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An agent: all that its file says, and its installations */
+        get: operations["getAgent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/install": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Install an agent, or another version of it; as events with steps and output */
+        post: operations["installAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/kit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove an agent's installations; a session installs it again */
+        delete: operations["removeAgentKit"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -1187,6 +1255,45 @@ export interface components {
             address?: string | null;
             /** @default null */
             client?: string | null;
+        };
+        /**
+         * AgentDetails
+         * @description With all that its file says, in its words: docs/reference/agent-definitions.md.
+         */
+        AgentDetails: {
+            name: string;
+            title: string;
+            home: string;
+            version: string;
+            pinned: string;
+            own: boolean;
+            modes: string[];
+            kit: components["schemas"]["KitInfo"] | null;
+            older: components["schemas"]["KitInfo"][];
+            problem: string | null;
+            definition: Record<string, never>;
+        };
+        /**
+         * AgentInfo
+         * @description An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
+         *         was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
+         *         `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run.
+         */
+        AgentInfo: {
+            name: string;
+            title: string;
+            home: string;
+            version: string;
+            pinned: string;
+            own: boolean;
+            modes: string[];
+            kit: components["schemas"]["KitInfo"] | null;
+            older: components["schemas"]["KitInfo"][];
+            problem: string | null;
+        };
+        /** AgentList */
+        AgentList: {
+            agents: components["schemas"]["AgentInfo"][];
         };
         /**
          * AppliedFile
@@ -1524,7 +1631,7 @@ export interface components {
          */
         DiskPart: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "kits" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             about: string;
             count: number;
             bytes: number;
@@ -1689,7 +1796,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "agent_install_failed" | "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1890,6 +1997,22 @@ export interface components {
             };
         };
         /**
+         * InstallRequest
+         * @description `update`: what is pinned now, also where another version was chosen, and older kits that
+         *         nobody has go. `version`: with `update`, this one from now on, until the next update. `host_env`
+         *         is what of the user's environment says which toolchains there are.
+         */
+        InstallRequest: {
+            /** @default false */
+            update?: boolean;
+            /** @default null */
+            version?: string | null;
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Job
          * @description `status` is there once it ended; of a lost one nobody knows it.
          */
@@ -1923,6 +2046,32 @@ export interface components {
         JobPage: {
             jobs: components["schemas"]["Job"][];
             next: number | null;
+        };
+        /**
+         * KitInfo
+         * @description A kit as shown. `current`: what new sessions get. `sandboxes`: how many have it, running or
+         *         not; as long as there are any it stays. `used_bytes`: if that was asked for.
+         */
+        KitInfo: {
+            id: string;
+            agent: string;
+            version: string;
+            definition: string;
+            installed_at: number;
+            locks: components["schemas"]["KitLock"][];
+            current: boolean;
+            sandboxes: number;
+            used_bytes: number | null;
+        };
+        /**
+         * KitLock
+         * @description What says which packages are in a kit, by its hash: a lock file at `path` below the kit, or
+         *         `files` of a kind, whose hashes were hashed in the order of their names.
+         */
+        KitLock: {
+            path: string;
+            sha256: string;
+            files: number;
         };
         /**
          * LayerProgress
@@ -2306,7 +2455,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "agent_install_failed" | "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -2357,7 +2506,7 @@ export interface components {
          */
         PrunedItem: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "kits" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             id: string;
             name: string | null;
             bytes: number;
@@ -2934,13 +3083,16 @@ export interface components {
         };
         /**
          * Started
-         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command.
+         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command. `stdin_offset`: how
+         *         much of its stdin had come before, of a job that nobody else is attached to: whoever was cut off
+         *         goes on from there.
          */
         Started: {
             /** @enum {unknown} */
             event: "started";
             pid: number;
             stdin_window: number;
+            stdin_offset: number | null;
         };
         /**
          * Status
@@ -5217,6 +5369,102 @@ export interface operations {
                     "application/json": components["schemas"]["Template"];
                     "text/event-stream": unknown;
                 };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentDetails"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    installAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["InstallRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KitInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeAgentKit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             default: components["responses"]["Problem"];
         };

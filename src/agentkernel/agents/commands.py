@@ -8,7 +8,7 @@ is always the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -161,7 +161,7 @@ def home_path(path: str, home: str) -> str:
     return f"{home.rstrip('/')}/{path[2:]}" if path.startswith("~/") else path
 
 
-def filled(text: str, fill: Fill) -> str:
+def filled(text: str, fill: Fill, *, escape: Callable[[str], str] = str) -> str:
     """`text` with its fields filled in; a secret that is not bound is empty. Raises
     InvalidInputError for a field that is not known, or one without a value."""
 
@@ -171,11 +171,11 @@ def filled(text: str, fill: Fill) -> str:
             raise InvalidInputError(f"{match[0][:80]} is not a field", hint=_fields_hint())
         if name == "secret":
             found = fill.secrets.get(argument or "", "")
-            return found[-int(last) :] if last else found
+            return escape(found[-int(last) :] if last else found)
         given: str | None = getattr(fill, name)
         if not given:
             raise InvalidInputError(f"there is no {name.replace('_', ' ')} to go with it")
-        return given
+        return escape(given)
 
     made = FIELD.sub(value, text)
     return home_path(made, fill.home) if text.startswith("~/") else made

@@ -117,12 +117,14 @@ class OAuth(_Part, frozen=True, kw_only=True):
 
 
 class Login(_Part, frozen=True, kw_only=True):
-    """`keys`: in the order of preference; the first of which there is a secret is used. `oauth`: a
+    """`keys`: in the order of preference; the first of which there is a secret is used, or all of
+    them with `all_keys`, for an agent that has models of several providers. `oauth`: a
     subscription. `command`: the agent's own login, in a sandbox that is made for it alone, with
     `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published, the
     same outside as inside, since the provider sends the browser there."""
 
     keys: Annotated[list[Key], Meta(max_length=16)] = []
+    all_keys: bool = False
     oauth: OAuth | None = None
     command: Words = []
     hosts: Words = []
@@ -131,7 +133,8 @@ class Login(_Part, frozen=True, kw_only=True):
 
 
 class Network(_Part, frozen=True, kw_only=True):
-    """`presets` and `allow`: all that it reaches. `setup`: presets of the phase "setup"."""
+    """`presets`, `allow` and the hosts that its login's secret goes to: all that it reaches
+    (`agents.reach`). `setup`: presets of the phase "setup"."""
 
     presets: Words = []
     allow: Words = []
@@ -159,9 +162,12 @@ class Mcp(_Part, frozen=True, kw_only=True):
 
 
 class File(_Part, frozen=True, kw_only=True):
-    """Written into a new sandbox before the agent starts."""
+    """Written into a new sandbox before the agent starts. In one whose name ends in .json, .toml or
+    .yaml, fields stand within double quotes, and what they stand for is escaped. `secret`: it is
+    written only if a secret is bound to this variable."""
 
     path: Text
+    secret: Text = ""
     content: Annotated[str, Meta(max_length=65536)]
 
 

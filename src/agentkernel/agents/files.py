@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from agentkernel.agents.commands import Fill, filled, home_path
-from agentkernel.agents.definition import AgentDefinition
+from agentkernel.agents.definition import AgentDefinition, File
 from agentkernel.agents.mcp_config import mcp_file
 from agentkernel.agents.model import McpServer
 
@@ -17,8 +18,9 @@ def guest_files(
     reads it, its MCP servers (in the same file as its settings if that is where it looks), and the
     task if there is one."""
     found = {
-        home_path(filled(file.path, fill), fill.home): filled(file.content, fill)
+        home_path(filled(file.path, fill), fill.home): _content(file, fill)
         for file in definition.files
+        if not file.secret or fill.secrets.get(file.secret)
     }
     if definition.context:
         found[home_path(filled(definition.context, fill), fill.home)] = context
@@ -32,6 +34,16 @@ def guest_files(
     if fill.task is not None and fill.task_file:
         found[fill.task_file] = fill.task
     return {path: text.encode("utf-8", "surrogateescape") for path, text in found.items()}
+
+
+def _content(file: File, fill: Fill) -> str:
+    # A string of JSON is one of TOML and of YAML, too: a path with a quote in it ends none.
+    escape = file.path.endswith((".json", ".toml", ".yaml"))
+    return filled(file.content.lstrip("\n"), fill, escape=_escaped if escape else str)
+
+
+def _escaped(value: str) -> str:
+    return json.dumps(value)[1:-1]
 
 
 def mcp_place(definition: AgentDefinition, fill: Fill) -> str:

@@ -33,7 +33,7 @@ ENDING: Final = frozenset(
     {
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
         "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
-        "volume.remove", "agent.logout",
+        "volume.remove", "agent.logout", "agent.remove",
         "image.remove", "image.prune",
     }
 )  # fmt: skip

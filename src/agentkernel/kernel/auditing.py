@@ -158,6 +158,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "paths": lambda paths: {"paths": redact.text(" ".join(paths))} if paths else {},
     "names": lambda names: {"names": redact.text(" ".join(names))},
     "stdin": lambda data: {"stdin_bytes": len(data)},
+    "mounts": lambda mounts: {"mounts": " ".join(mount.name for mount in mounts)} if mounts else {},
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     "wanted": _build,
     "template": lambda template: {"base": redact.text(template.base)},
@@ -171,6 +172,7 @@ HIDDEN: Final = frozenset(
     {
         "id", "sandbox", "owner", "secrets_of", "idempotency", "progress", "output_bytes", "value",
         "pieces", "archive", "config", "taking", "steps", "context", "report", "may_name",
+        "host_env",
     }
 )  # fmt: skip
 

@@ -118,20 +118,22 @@ class Kernel(Lives):
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
+        self.agents = Agents(self)
         self.system = System(
             self._store,
             self.trail,
             self.state_dir,
             self.volumes,
             self.images,
+            self.agents.kits,
             self._remove_pruned,
         )
-        self.agents = Agents(self)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
             await self.backends.collect_garbage()
             await self.volumes.load()
+            await self.agents.kits.load()
             self._live = await reconcile(self._store, self.backends, self.trail)
             for record in await self._store.all_sandboxes():
                 if record.state in ("running", "error"):
@@ -159,6 +161,7 @@ class Kernel(Lives):
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.agents.kits.close()
         await self.images.close()
         await self.networks.close()
         await self.workspaces.close()

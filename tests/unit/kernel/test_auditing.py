@@ -15,6 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
+from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
@@ -96,11 +97,19 @@ EXEMPT = {
     "Volumes.load": "part of kernel.start; what it removes is noted",
     "Volumes.list": "looks at records",
     "Volumes.inspect": "looks at a record, and measures",
+    "Volumes.filling": "part of agent.install",
     "Volumes.find": "part of sandbox.create; a volume it makes has a line of its own",
     "Volumes.take_back": "part of sandbox.create; what it removes has a line of its own",
     "Volumes.hold": "part of sandbox.create and sandbox.start",
     "Volumes.hold_again": "part of kernel.start",
     "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Kits.load": "part of kernel.start",
+    "Kits.close": "part of kernel.stop",
+    "Kits.ready": "looks at what is there; what it installs has a line",
+    "Kits.list": "looks at files and records",
+    "Kits.get": "looks at files and records",
+    "Kits.unused": "looks at what is there",
+    "Kits.drop": "part of agent.remove, agent.update and system.prune: the volume's line",
     "Builds.context": "a place for what is uploaded; build has the line",
     "Images.ready": "part of sandbox.create; what it fetches has no line of its own",
     "Images.release": "part of sandbox.create",
@@ -175,6 +184,10 @@ ROUTES = {
     "PUT /v1/templates/{template}": "template.build",
     "POST /v1/templates/{template}/source": "template.build",
     "DELETE /v1/templates/{template}": "template.remove",
+    "GET /v1/agents": LOOKS,
+    "GET /v1/agents/{agent}": LOOKS,
+    "POST /v1/agents/{agent}/install": "agent.install",
+    "DELETE /v1/agents/{agent}/kit": "agent.remove",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -217,6 +230,7 @@ def public_methods() -> dict[str, Any]:
             Images,
             Builds,
             Jobs,
+            Kits,
             NetworkControl,
             Ports,
             Secrets,
