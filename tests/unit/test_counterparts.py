@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from agentkernel.cli.main import AGENTS, build_parser
 from agentkernel.client._async import (
+    agent_logins,
     agents,
     commands,
     files,
@@ -38,6 +39,7 @@ CLASSES = {
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "agents": agents.AsyncAgents,
+    "agent_logins": agent_logins.AsyncAgentLogins,
     "images": images.AsyncImages,
     "network": network.AsyncNetwork,
     "secrets": secrets.AsyncSecrets,
@@ -148,6 +150,13 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getAgent": ("agents.get", "agent show"),
     "installAgent": ("agents.install, agents.update", "agent install, agent update"),
     "removeAgentKit": ("agents.remove", "agent remove"),
+    "listAgentLogins": ("agent_logins.list", "agent status"),
+    "getAgentLogin": ("agent_logins.get", "agent status, agent login"),
+    "setAgentLogin": ("agent_logins.take_file, agent_logins.set_key", "agent login"),
+    "removeAgentLogin": ("agent_logins.remove", "agent logout"),
+    "refreshAgentLogin": ("agent_logins.refresh", "agent status"),
+    "beginAgentLogin": ("agent_logins.begin", "agent login"),
+    "harvestAgentLogin": ("agent_logins.harvest", "agent login"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }
@@ -183,9 +192,6 @@ VERBS_ALONE = {
     **dict.fromkeys(
         (
             "agent run",
-            "agent login",
-            "agent logout",
-            "agent status",
             "agent sessions",
             "agent attach",
             "agent stop",
@@ -243,6 +249,7 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
     from agentkernel.client._sync import (
+        agent_logins,
         agents,
         commands,
         files,
@@ -269,6 +276,7 @@ def test_both_sdks_have_the_same_methods() -> None:
         "stream": commands.CommandStream,
         "Host": host.Host,
         "agents": agents.Agents,
+        "agent_logins": agent_logins.AgentLogins,
         "images": images.Images,
         "network": network.Network,
         "secrets": secrets.Secrets,

@@ -16,6 +16,7 @@ from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
 from agentkernel.kernel.agents.kits import Kits
+from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
@@ -188,6 +189,13 @@ ROUTES = {
     "GET /v1/agents/{agent}": LOOKS,
     "POST /v1/agents/{agent}/install": "agent.install",
     "DELETE /v1/agents/{agent}/kit": "agent.remove",
+    "GET /v1/agent-logins": LOOKS,
+    "GET /v1/agents/{agent}/login": LOOKS,
+    "PUT /v1/agents/{agent}/login": "agent.login",
+    "DELETE /v1/agents/{agent}/login": "agent.logout",
+    "POST /v1/agents/{agent}/login/refresh": "agent.refresh",
+    "POST /v1/agents/{agent}/login/begin": "agent.login_begin",
+    "POST /v1/agents/{agent}/login/harvest": "agent.login_end",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -235,6 +243,7 @@ def public_methods() -> dict[str, Any]:
             Ports,
             Secrets,
             Logins,
+            LoginBoxes,
             System,
             Tokens,
             Templates,

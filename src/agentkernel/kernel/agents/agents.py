@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentkernel.config.finding import user_file
 from agentkernel.kernel.agents.kit_records import ChosenDefinitions, Versions
 from agentkernel.kernel.agents.kits import Kits
+from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.sessions import Sessions
 
@@ -32,5 +33,8 @@ class Agents:
             kernel.trail,
             kept,
             kernel.networks.operator,
+        )
+        self.login_boxes = LoginBoxes(
+            kernel, kernel.trail, self.definitions, self.kits, self.logins
         )
         self.sessions = Sessions(self.definitions, self.kits, self.logins)
