@@ -3245,13 +3245,16 @@ export interface components {
         };
         /**
          * Started
-         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command.
+         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command. `stdin_offset`: how
+         *         much of its stdin had come before, of a job that nobody else is attached to: whoever was cut off
+         *         goes on from there.
          */
         Started: {
             /** @enum {unknown} */
             event: "started";
             pid: number;
             stdin_window: number;
+            stdin_offset: number | null;
         };
         /**
          * Status

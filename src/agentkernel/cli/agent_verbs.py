@@ -109,11 +109,6 @@ def _add_run_options(parser: Parser) -> None:
         help="set a variable; without a value it is taken from here",
     )  # fmt: skip
     end = parser.add_argument_group("project and end")
-    end.add_argument(
-        "--at", metavar="same|PATH",
-        help="where the project is inside: at its path here (same, the default), or at PATH, such "
-        "as /workspace",
-    )  # fmt: skip
     add_branch_option(parser)
     end.add_argument(
         "--worktree", metavar="NAME", nargs="?", const="",
@@ -128,6 +123,7 @@ def _add_run_options(parser: Parser) -> None:
     what = end.add_mutually_exclusive_group()
     what.add_argument("--keep", action="store_true", help="keep the sandbox without asking")
     what.add_argument("--rm", action="store_true", help="remove the sandbox without asking")
+    end.add_argument("--summary", metavar="FILE", help="write what became of it to a file, as JSON")
     parser.add_argument(
         "--json", action="store_true", help="print the agent's own events, one JSON object a line"
     )
@@ -215,6 +211,9 @@ def _add_login_verbs(verbs: Any) -> None:
 def _add_session_verbs(verbs: Any) -> None:
     sessions = _verb(verbs, "sessions", "list sessions of agents, the newest first")
     sessions.add_argument("--agent", metavar="AGENT", help="of this agent only")
+    sessions.add_argument(
+        "--project", metavar="DIR", help="of this directory only; .: of the one you are in"
+    )
     sessions.add_argument("--running", action="store_true", help="only those that go on")
     sessions.add_argument("-n", "--lines", type=count, metavar="N", help="no more (default: 20)")
     attach = verbs.add_parser(
@@ -258,10 +257,25 @@ def add_acp(commands: Any) -> None:
         "acp",
         help="serve an agent in a sandbox to an editor, on stdin and stdout",
         description="Speaks the Agent Client Protocol on stdin and stdout with the editor that "
-        "started it, as AGENT, which runs in a sandbox that has the editor's project.",
+        "started it, as AGENT, which runs in a sandbox that has the editor's project, "
+        "copy-on-write. Its files and terminals are the sandbox's, never the editor's. When the "
+        "editor goes the agent stays for a while, and the next editor finds it again. Words after "
+        "-- are the command line of an agent that has no definition; AGENT is then its name.",
     )
     _add_agent_name(parser)
     parser.takes_words = True
+    parser.add_argument(
+        "--apply", choices=("ask", "never", "turn"), default="ask",
+        help="what becomes of its changes at the end of a turn: the editor asks you (default), "
+        "they stay in the sandbox, or they are applied; what is held back is so always",
+    )  # fmt: skip
+    parser.add_argument(
+        "--at", metavar="same|PATH", default="same",
+        help="where the project is inside: at its path here (same, the default), or at PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
+    )
     parser.add_argument("--model", metavar="MODEL", help="as the agent calls it (default: its own)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -281,6 +295,10 @@ def add_replay(commands: Any) -> None:
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help="no pause longer than this (default: 2s)"
     )
-    parser.add_argument("--export", metavar="FILE", help="write it as an asciicast file instead")
+    parser.add_argument("--cat", action="store_true", help="all at once, without pauses")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="write the recording to FILE instead, as it is (asciicast v2); -: stdout",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print its events, one object a line")
     _add_session(parser)

@@ -105,7 +105,7 @@ agentkernel agent run claude
 agentkernel agent run claude "make the tests pass"
 agentkernel agent run codex --yes --timeout 30m "update the dependencies" -- --config x=y
 agentkernel agent run gemini --json --rm -
-agentkernel agent run my-agent --at /workspace --allow api.example.org""",
+agentkernel agent run my-agent --workspace-path /workspace --allow api.example.org""",
     **{
         name: f'''\
 agentkernel {name}
@@ -142,7 +142,8 @@ agentkernel acp claude
 agentkernel acp gemini --memory 4G --allow api.example.org""",
     "replay": """\
 agentkernel replay 0123456789abcdefghij
-agentkernel replay --speed 4 --export session.cast 0123456789abcdefghij""",
+agentkernel replay --speed 4 0123456789abcdefghij
+agentkernel replay -o session.cast 0123456789abcdefghij""",
     "image": """\
 agentkernel image pull debian:12
 agentkernel image list

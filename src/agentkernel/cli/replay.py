@@ -1,11 +1,175 @@
-"""`agentkernel replay`."""
+"""`agentkernel replay SESSION`: an agent's session again, on the screen or as text.
+
+A recording is what a program inside has written: it is shown without what would do more than draw
+(`escapes`). `--output` gives the file as it is, for players of asciicasts.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final
 
-from agentkernel.errors import UnsupportedError
+from agentkernel.cli import agent_calls
+from agentkernel.cli.agent_lines import Lines
+from agentkernel.cli.escapes import Screen
+from agentkernel.cli.local_files import local_errors, write_all
+from agentkernel.cli.notices import Connected
+from agentkernel.cli.outcome import say
+from agentkernel.cli.terminal import Terminal
+from agentkernel.cli.values import printable
+from agentkernel.client._sync.transport import Transport
+from agentkernel.errors import InvalidInputError, NotFoundError
+
+_MOST_LINE: Final = 4 << 20
+_IDLE: Final = 2.0
+_STREAM: Final = "-"
 
 
 def main(options: argparse.Namespace) -> int:
-    raise UnsupportedError("`agentkernel replay` is not built in yet")
+    if options.speed is not None and not 0 < options.speed < math.inf:
+        raise InvalidInputError("--speed is a number above 0")
+    with Connected() as transport:
+        if options.output is not None:
+            return _save(transport, options)
+        session = agent_calls.get(transport, options.session)
+        if options.json:
+            for event in agent_calls.events(transport, session["id"]):
+                print(json.dumps(event))
+            return 0
+        if session["mode"] == "interactive":
+            return _play(transport, options)
+        return _tell(agent_calls.events(transport, session["id"]))
+
+
+def _save(transport: Transport, options: argparse.Namespace) -> int:
+    pieces = agent_calls.recording(transport, options.session)
+    if options.output == _STREAM:
+        for piece in pieces:
+            write_all(1, piece)
+        return 0
+    with local_errors(options.output):
+        first = next(pieces, b"")  # before the file is made: there may be no recording
+        with open(options.output, "wb") as file:
+            file.write(first)
+            for piece in pieces:
+                file.write(piece)
+    return 0
+
+
+# -- on the screen -------------------------------------------------------------------------------
+
+
+def _play(transport: Transport, options: argparse.Namespace) -> int:
+    frames = frames_of(agent_calls.recording(transport, options.session))
+    head = next(frames, None)
+    if head is None:
+        raise NotFoundError("the session has no recording")
+    is_terminal = os.isatty(1)
+    if is_terminal:
+        _tell_size(head)
+    screen = Screen("shown")
+    pause = None if options.cat or not is_terminal else time.sleep
+    try:
+        play(
+            frames, lambda data: write_all(1, screen.pass_on(data)),
+            pause=pause, speed=options.speed or 1.0, idle=options.idle or _IDLE,
+        )  # fmt: skip
+    finally:
+        write_all(1, screen.undo())
+        if is_terminal:
+            write_all(1, b"\r\n")
+    return 0
+
+
+def _tell_size(head: Any) -> None:
+    rows, columns = Terminal().size()
+    if isinstance(head, dict):
+        wide, high = head.get("width"), head.get("height")
+        if isinstance(wide, int) and isinstance(high, int) and (wide > columns or high > rows):
+            say(f"it was recorded on {wide}x{high}; this terminal has {columns}x{rows}")
+
+
+def play(
+    frames: Iterable[Any],
+    show: Callable[[bytes], object],
+    *,
+    pause: Callable[[float], object] | None,
+    speed: float,
+    idle: float,
+) -> None:
+    """Shows what was put out, with the pauses there were: none longer than `idle`. `pause`: None,
+    all at once. What is no frame is left out."""
+    before = 0.0
+    for frame in frames:
+        if not isinstance(frame, list) or len(frame) != 3:
+            continue
+        at, kind, data = frame
+        if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(data, str):
+            continue
+        if kind != "o" or not math.isfinite(at):
+            continue
+        if pause is not None and at > before:
+            pause(min(at - before, idle) / speed)
+        before = max(before, float(at))
+        show(data.encode("utf-8", "replace"))
+
+
+def frames_of(pieces: Iterable[bytes]) -> Iterator[Any]:
+    """The lines of an asciicast: its head, then its frames. What is no JSON is left out."""
+    rest, skips = b"", False
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not skips:
+                yield from _frame(line)
+            skips = False
+        if len(rest) > _MOST_LINE:
+            rest, skips = b"", True
+    if rest and not skips:
+        yield from _frame(rest)
+
+
+def _frame(line: bytes) -> Iterator[Any]:
+    try:
+        yield json.loads(line)
+    except (ValueError, RecursionError):
+        return
+
+
+# -- as text -------------------------------------------------------------------------------------
+
+
+def _tell(events: Generator[dict[str, Any], None]) -> int:
+    for line in event_lines(events):
+        print(line)
+    return 0
+
+
+def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A headless session's log for people, or an acp one's."""
+    lines = Lines()
+    for event in events:
+        body = event.get("body")
+        if not isinstance(body, dict):
+            continue
+        match event.get("kind"):
+            case "agent":
+                yield from lines.feed(json.dumps(body).encode() + b"\n")
+            case "output" if isinstance(body.get("text"), str):
+                yield from lines.feed(body["text"].encode("utf-8", "replace"))
+            case "prompt" if body.get("text"):
+                for line in str(body["text"]).split("\n"):
+                    yield printable(f"> {line}")
+            case "permission" if "answer" in body:
+                yield printable(f"  answered: {body['answer']}")
+            case "ended":
+                yield from lines.end()
+                code = body.get("exit_code")
+                reason = body.get("reason") or (f"exit {code}" if code is not None else "ended")
+                yield printable(f"── {reason}")
+    yield from lines.end()

@@ -17,15 +17,17 @@ _DIRECTORIES = [
         r"<cwd>([^<\n]+)</cwd>",
         r"[Ww]orking directory:? *`?(/[^\n`<\"]*)",
         r"working in the directory:? *`?(/[^\n`<\"]*)",
-        r"[Ww]orkspace [Dd]irectories:?\s*-? *`?(/[^\n`<\"]*)",
+        r"Workspace Directories:[*\s-]*(/[^\n`<\"]*)",
     )
 ]
 
 
 @dataclass
 class Conversation:
-    """`tools`: what is offered, its parameters by name; a tool of free text has None. `results`:
-    what tools answered, in order. `said`: what the model said before."""
+    """`tools`: what is offered, its parameters by name; a tool of free text has None. `in_code`:
+    the tools are called by JavaScript, which is given to the tool of that name. `results`: what
+    tools answered, in order. `said`: what the model said before. `schema`: of the JSON that is
+    wanted as an answer."""
 
     dialect: Dialect
     model: str = ""
@@ -35,6 +37,8 @@ class Conversation:
     prompts: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    in_code: str = ""
+    schema: dict[str, Any] | None = None
 
     @property
     def directory(self) -> str:
@@ -49,6 +53,22 @@ class Conversation:
     def edits_by_text(self) -> bool:
         """Of an agent without tools, which reads blocks to search and replace out of the text."""
         return not self.tools and "SEARCH/REPLACE" in self.system
+
+
+def example(schema: dict[str, Any]) -> Any:
+    """A value that a JSON schema takes."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match str(schema.get("type", "string")).lower():
+        case "object":
+            return {name: example(part) for name, part in schema.get("properties", {}).items()}
+        case "array":
+            return [example(schema.get("items", {}))]
+        case "integer" | "number":
+            return 1
+        case "boolean":
+            return True
+    return "as the task says"
 
 
 def choose(scripts: Sequence[Script], conversation: Conversation, key: str) -> Script | None:

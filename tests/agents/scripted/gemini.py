@@ -14,6 +14,7 @@ def read(body: dict[str, Any], model: str, *, stream: bool) -> Conversation:
     body = body.get("request", body)
     found = Conversation("gemini", model, stream)
     found.system = _text(body.get("systemInstruction") or {})
+    found.schema = body.get("generationConfig", {}).get("responseJsonSchema")
     for group in body.get("tools") or []:
         for tool in group.get("functionDeclarations") or []:
             schema = tool.get("parametersJsonSchema") or tool.get("parameters") or {}

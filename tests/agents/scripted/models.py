@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import anthropic, gemini, openai
-from .conversation import Conversation, choose
+from .conversation import Conversation, choose, example
 from .replies import Reply, as_json
 from .script import Say, Script
 from .tokens import HOSTS as TOKEN_HOSTS
@@ -133,6 +133,8 @@ class Models:
         if asked.method == "POST" and path.endswith("/chat/completions"):
             talk = openai.read_chat(asked.json())
             return self._play(asked, talk, openai.write_chat, openai.refuse)
+        if asked.headers.get("upgrade", "").lower() == "websocket":
+            return as_json({"error": {"message": "no WebSockets here"}}, 426)
         if asked.method == "GET" and last == "models":
             return self._models(host)
         return as_json({"error": {"message": f"nothing here for {asked.method} {path}"}}, 404)
@@ -180,16 +182,17 @@ class Models:
         script = choose(self.scripts, talk, asked.key)
         if script is None or not (talk.tools or talk.edits_by_text):
             asked.aside = True
-            reply = write(_ASIDE, talk, script or Script([]), id)
+            said = json.dumps(example(talk.schema)) if talk.schema else _ASIDE
+            reply = write(said, talk, script or Script([]), id)
             return reply
         turn = script.turn(position(script, talk))
         if turn.gate and not self._gate(turn.gate).wait(GATE_SECONDS):
             turn = Say(f"nobody opened {turn.gate}")
         try:
-            said = answer(turn, talk)
+            done = answer(turn, talk)
         except NoTool as exc:
-            said = str(exc)
-        reply = write(said, talk, script, id)
+            done = str(exc)
+        reply = write(done, talk, script, id)
         return reply
 
 

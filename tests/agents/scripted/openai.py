@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -11,20 +12,22 @@ from .replies import Reply, as_events, as_json, event, pieces
 from .script import Script
 from .tools import Call
 
+# Tools that are declared in the text of another, for code that calls them.
+_DECLARED = re.compile(r"declare const tools: \{ (\w+)\((.*?)\): Promise", re.DOTALL)
+_FIELD = re.compile(r"^  (\w+)\??:", re.MULTILINE)
+
 
 def read_responses(body: dict[str, Any]) -> Conversation:
     found = Conversation("responses", body.get("model", ""), bool(body.get("stream")))
     found.system = flat(body.get("instructions") or "")
-    for tool in body.get("tools") or []:
-        if tool.get("type") == "function":
-            found.tools[tool["name"]] = tool.get("parameters", {}).get("properties", {})
-        elif tool.get("type") == "custom":
-            found.tools[tool["name"]] = None
+    _offer(found, body.get("tools") or [])
     given = body.get("input", [])
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     for item in given:
-        if item.get("type", "").endswith("_call_output"):
+        if item.get("type") == "additional_tools":
+            _offer(found, item["tools"])
+        elif item.get("type", "").endswith("_call_output"):
             found.results.append(flat(item.get("output", "")))
         elif item.get("role") == "assistant":
             found.said.append(flat(item.get("content", "")))
@@ -35,7 +38,30 @@ def read_responses(body: dict[str, Any]) -> Conversation:
     return found
 
 
+def _offer(found: Conversation, tools: list[dict[str, Any]]) -> None:
+    for tool in tools:
+        if tool.get("type") == "namespace":
+            _offer(found, tool["tools"])
+        elif tool.get("type") == "function":
+            found.tools[tool["name"]] = tool.get("parameters", {}).get("properties", {})
+        elif tool.get("type") == "custom" and "declare const tools" in tool.get("description", ""):
+            found.in_code = tool["name"]
+            for name, parameters in _DECLARED.findall(tool["description"]):
+                free = parameters.startswith("input:")
+                found.tools[name] = None if free else dict.fromkeys(_FIELD.findall(parameters), {})
+        elif tool.get("type") == "custom":
+            found.tools[tool["name"]] = None
+
+
+def _in_code(call: Call, tool: str) -> Call:
+    """The same call as JavaScript. What it answers is what the code tells."""
+    given = json.dumps(call.arguments if call.text is None else call.text)
+    return Call(tool, {}, f"const got = await tools.{call.name}({given}); text(got);")
+
+
 def write_responses(answer: str | Call, talk: Conversation, script: Script, id: str) -> Reply:
+    if isinstance(answer, Call) and talk.in_code:
+        answer = _in_code(answer, talk.in_code)
     item: dict[str, Any]
     deltas: list[dict[str, Any]]
     where = {"output_index": 0}
