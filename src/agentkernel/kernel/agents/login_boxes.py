@@ -66,7 +66,10 @@ class LoginBoxes:
                 else None,
             )
         self.trail.found(None, None)
-        mount = await self._kits.ready(definition, host_env=host_env)
+        install = definition.install
+        mounts = []
+        if install.steps or install.node:  # else it is there without a kit
+            mounts.append(await self._kits.ready(definition, host_env=host_env))
         spec = SandboxSpec(
             network=NetworkRequest(presets=[], allow=list(login.hosts)),
             ports=[f"{port}:{port}" for port in login.ports],
@@ -78,7 +81,7 @@ class LoginBoxes:
             labels={LABEL: agent},
             ttl_seconds=_SECONDS,
             on_ttl="remove",
-            mounts=[mount],
+            mounts=mounts,
         )
         fill = Fill(kit=f"{KITS}/{agent}", version=definition.version, home=HOME, workspace=HOME)
         command = [filled(word, fill) for word in login.command]
