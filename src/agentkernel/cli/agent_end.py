@@ -22,7 +22,12 @@ from agentkernel.cli.workspaces import show_applied, show_notes, show_patch
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client._sync.workspace import Workspace
-from agentkernel.errors import AgentKernelError, NotFoundError
+from agentkernel.errors import (
+    AgentKernelError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 
 NOT_ALL: Final = 1
 _MOST_FILES: Final = 20
@@ -81,8 +86,8 @@ class End:
         if self._diff is None:
             try:
                 self._diff = self._workspace.diff()
-            except NotFoundError:
-                return empty
+            except (NotFoundError, InvalidInputError, UnsupportedError):
+                return empty  # it is gone, or was no copy of the project
         return self._diff
 
     def _ask(self) -> int:

@@ -25,7 +25,7 @@ from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.kept import choose_branch
 from agentkernel.cli.notices import tell_version
-from agentkernel.cli.outcome import Ended, finish, say
+from agentkernel.cli.outcome import Ended, finish, say, say_progress
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.sandbox import Sandbox
@@ -39,27 +39,38 @@ from agentkernel.workspaces.worktrees import open_worktree
 
 MOST_TASK: Final = 1 << 20
 _SAME: Final = "same"
+_LABEL: Final = "agentkernel.agent"
+# What a sandbox is made with: one that is there has it already, or has it not.
+_MADE_WITH: Final = (
+    "allow", "deny", "network", "secret", "volume", "publish", "image", "template", "profile",
+    "backend", "user", "memory", "cpus", "pids", "disk", "nofile", "workspace", "workspace_path",
+)  # fmt: skip
 
 
 def main(options: argparse.Namespace) -> int:
     fill_standard_descriptors()
     task = _task(options)
+    given = [name for name in _MADE_WITH if getattr(options, name)]
     project.apply(options)
     transport = Transport()
     try:
-        return _run(options, transport, task)
+        return _run(options, transport, task, given)
     finally:
         tell_version(transport)
         transport.close()
 
 
-def _run(options: argparse.Namespace, transport: Transport, task: str | None) -> int:
+def _run(
+    options: argparse.Namespace, transport: Transport, task: str | None, given: list[str]
+) -> int:
     name = options.name
     if options.worktree is not None:
         name = name or f"{options.agent}-{secrets.token_hex(3)}"
         _choose_worktree(options, options.worktree or name)
     resumed = _resumed(options, transport)
-    body = _request(options, transport, task, resumed, name)
+    if resumed is not None and given:
+        _check_gone(transport, resumed, given)
+    body = _request(options, transport, task, resumed, name, given)
     session = start(transport, body, quiet=options.quiet)
     try:
         if not options.quiet:
@@ -68,11 +79,31 @@ def _run(options: argparse.Namespace, transport: Transport, task: str | None) ->
     except LeftBehind as left:
         say(f"it goes on; back to it: agentkernel agent attach {session['id']}")
         return left.code
-    own = body.get("sandbox") is None
     summary = agent_calls.summary(transport, session["id"])
     code = finish(ended, options.agent, options.timeout)
+    own = _is_its_own(transport, session["sandbox"])
     decided = End(transport, summary, own_sandbox=own, quiet=options.quiet).decide(options)
     return code or decided
+
+
+def _is_its_own(transport: Transport, id: str) -> bool:
+    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
+    try:
+        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
+    except NotFoundError:
+        return False
+
+
+def _check_gone(transport: Transport, session: dict[str, Any], given: list[str]) -> None:
+    """A sandbox that is there is gone on with as it is."""
+    name = _sandbox_there(transport, session["sandbox"])
+    if name is not None:
+        flags = ", ".join(f"--{word.replace('_', '-')}" for word in given)
+        raise InvalidInputError(
+            f"the session goes on in its sandbox, which is made already: {flags} can't change it",
+            hint=f"`agentkernel network allow {session['sandbox_name'] or name} HOST` does, or "
+            "begin anew",
+        )
 
 
 def _attended(
@@ -164,18 +195,20 @@ def _request(
     task: str | None,
     resumed: dict[str, Any] | None,
     name: str | None,
+    given: list[str],
 ) -> dict[str, Any]:
+    """`given`: with these a session that is gone on with has a sandbox like that, else one as it
+    had."""
     definition = _definition(options.agent)
     options.workdir = None
     options.workspace_path = options.workspace_path or _SAME
     found: str | None = None
-    if options.branch is not None:
-        branch = choose_branch(options)
-        found = _sandbox_there(transport, branch or "")
-        name = name or branch
+    branch = choose_branch(options)
+    if branch is not None:
+        found = _branch_sandbox(options, transport, options.name or branch)
     elif resumed is not None and options.workspace is None and resumed["project"]:
         options.workspace = f"{resumed['project']}:cow"
-    else:
+    elif resumed is None or given:
         is_local = transport.daemon.shares_host
         here.choose(options, transport.daemon.state_dir, is_local=is_local)
     settings: dict[str, Any] = options.agent_settings
@@ -186,9 +219,9 @@ def _request(
         "agent": options.agent,
         "mode": "interactive" if task is None else "headless",
         "task": task,
-        "spec": spec if found is None else None,
+        "spec": spec if found is None and (resumed is None or given) else None,
         "sandbox": found,
-        "name": None if found else name,
+        "name": None if found or resumed is not None else name,
         "resume": None if resumed is None else resumed["id"],
         "model": options.model or settings.get("model"),
         "words": options.words,
@@ -203,6 +236,18 @@ def _request(
         "timeout_seconds": options.timeout,
     }
     return {key: value for key, value in body.items() if value not in (None, [], {})}
+
+
+def _branch_sandbox(options: argparse.Namespace, transport: Transport, name: str) -> str:
+    """The sandbox of a branch, which stays and is found again, as with `run --branch`."""
+    found = _sandbox_there(transport, name)
+    if found is not None:
+        return found
+    spec = {**spec_fields(options, transport.daemon), "agents": [options.agent]}
+    _add_network(spec, options.agent_settings)
+    told = None if options.quiet else say_progress
+    made = Sandbox.create(name=name, kept=True, progress=told, transport=transport, **spec)
+    return made.id
 
 
 def _definition(agent: str) -> AgentDefinition | None:
