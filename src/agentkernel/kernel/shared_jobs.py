@@ -182,6 +182,10 @@ class Listener:
         return sum(self._offsets.values())
 
     @property
+    def input_bytes(self) -> int | None:
+        return None  # others write, too
+
+    @property
     def offsets(self) -> Mapping[Channel, int]:
         return self._offsets
 

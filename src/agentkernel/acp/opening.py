@@ -1,0 +1,36 @@
+"""What a bridge needs of where its agent runs, however that came to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentkernel.acp.link import AgentLink
+from agentkernel.agents.acp.paths import PathMap
+from agentkernel.agents.acp.services import Inside
+from agentkernel.client._async.sandbox import AsyncSandbox
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A running agent. `workspace`: the sandbox has a copy of the project, whose changes can be
+    applied. `cwd`: the project inside."""
+
+    sandbox: AsyncSandbox
+    link: AgentLink
+    inside: Inside
+    paths: PathMap
+    workspace: bool = True
+
+
+class Opener(Protocol):
+    """Finds the agent that runs, or starts one."""
+
+    agent: str
+    """What it is called."""
+
+    async def open(self) -> Opened:
+        """Raises AgentKernelError; UnauthenticatedError if the user has to log in first."""
+
+    async def leave(self) -> None:
+        """The editor has gone: the agent stays for the next one."""
