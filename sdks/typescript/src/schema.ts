@@ -1822,7 +1822,7 @@ export interface components {
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
          *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
-         *         it is not applied unless risky ones are allowed; null: it is.
+         *         it is not applied unless risky ones are allowed; null: it is. `note`: why to look twice.
          */
         FileChange: {
             path: string;
@@ -1839,6 +1839,7 @@ export interface components {
             removed_lines: number | null;
             host_changed: boolean;
             held_back: string | null;
+            note: string | null;
             problem: string | null;
         };
         /**
@@ -3083,13 +3084,16 @@ export interface components {
         };
         /**
          * Started
-         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command.
+         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command. `stdin_offset`: how
+         *         much of its stdin had come before, of a job that nobody else is attached to: whoever was cut off
+         *         goes on from there.
          */
         Started: {
             /** @enum {unknown} */
             event: "started";
             pid: number;
             stdin_window: number;
+            stdin_offset: number | null;
         };
         /**
          * Status

@@ -221,6 +221,11 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         for change in changes
         if change["held_back"]
     ][:_MOST_FILES]
+    lines += [
+        f"  look at   {_text(change['path'])}: {_text(change['note'])}"
+        for change in changes
+        if change["note"]
+    ][:_MOST_FILES]
     return lines
 
 

@@ -58,7 +58,7 @@ def test_a_line_without_an_end_takes_a_bounded_amount() -> None:
 
 
 def test_a_log_as_text() -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"kind": "session", "body": {}},
         {"kind": "prompt", "body": {"text": "do\x1b[31m it"}},
         {"kind": "agent", "body": {"type": "text", "part": {"text": "hello"}}},
