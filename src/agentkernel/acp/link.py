@@ -72,6 +72,11 @@ class AgentLink:
         self._kept += wire.encode(message)
         self._more.set()
 
+    def end_line(self) -> None:
+        """Whatever was written before us: what we send next begins a line."""
+        self._kept += b"\n"
+        self._more.set()
+
     async def messages(self) -> AsyncIterator[wire.Message | None]:
         """What the agent says, to its end, when `result` is there; None for each line that is
         nothing. Raises AgentKernelError if it can't be reached any more."""
@@ -108,8 +113,11 @@ class AgentLink:
 
     def _take(self, stream: str, data: bytes, offset: int) -> list[wire.Message | None]:
         if offset != self._offsets[stream] and stream == "stdout":
-            # The job wrote more than is kept while nobody listened: a line has lost its beginning.
-            self._lines = wire.Lines()
+            # The job wrote more than is kept while nobody listened: an answer may be among that.
+            raise LinkLostError(
+                "the agent has said more than is kept, and the editor did not read it",
+                hint="start the agent again from the editor",
+            )
         self._offsets[stream] = offset + len(data)
         if stream == "stderr":
             self._errors(data)

@@ -235,10 +235,25 @@ def add_acp(commands: Any) -> None:
         "acp",
         help="serve an agent in a sandbox to an editor, on stdin and stdout",
         description="Speaks the Agent Client Protocol on stdin and stdout with the editor that "
-        "started it, as AGENT, which runs in a sandbox that has the editor's project.",
+        "started it, as AGENT, which runs in a sandbox that has the editor's project, "
+        "copy-on-write. Its files and terminals are the sandbox's, never the editor's. When the "
+        "editor goes the agent stays for a while, and the next editor finds it again. Words after "
+        "-- are the command line of an agent that has no definition; AGENT is then its name.",
     )
     _add_agent_name(parser)
     parser.takes_words = True
+    parser.add_argument(
+        "--apply", choices=("ask", "never", "turn"), default="ask",
+        help="what becomes of its changes at the end of a turn: the editor asks you (default), "
+        "they stay in the sandbox, or they are applied; what is held back is so always",
+    )  # fmt: skip
+    parser.add_argument(
+        "--at", metavar="same|PATH", default="same",
+        help="where the project is inside: at its path here (same, the default), or at PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
+    )
     parser.add_argument("--model", metavar="MODEL", help="as the agent calls it (default: its own)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",

@@ -81,6 +81,11 @@ class AsyncCommandStream:
             raise InvalidInputError("the command has not ended", hint="read its output to the end")
         return self._result
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Of stdout and stderr: where what comes next begins in all that was ever written."""
+        return self._offsets[STDOUT], self._offsets[STDERR]
+
     async def open(self) -> AsyncCommandStream:
         """Starts the command; without it, the first step does. Once only."""
         if self._socket is None:
@@ -227,6 +232,7 @@ class AsyncCommandStream:
                 name = "stdout" if body.get("channel") == STDOUT else "stderr"
                 self.truncated[name] = body["offset"]
             case "caught_up":
+                self._offsets = {STDOUT: body["stdout_offset"], STDERR: body["stderr_offset"]}
                 self._over = True
                 await self.close()
             case "offset":

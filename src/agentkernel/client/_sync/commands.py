@@ -82,6 +82,11 @@ class CommandStream:
             raise InvalidInputError("the command has not ended", hint="read its output to the end")
         return self._result
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Of stdout and stderr: where what comes next begins in all that was ever written."""
+        return self._offsets[STDOUT], self._offsets[STDERR]
+
     def open(self) -> CommandStream:
         """Starts the command; without it, the first step does. Once only."""
         if self._socket is None:
@@ -228,6 +233,7 @@ class CommandStream:
                 name = "stdout" if body.get("channel") == STDOUT else "stderr"
                 self.truncated[name] = body["offset"]
             case "caught_up":
+                self._offsets = {STDOUT: body["stdout_offset"], STDERR: body["stderr_offset"]}
                 self._over = True
                 self.close()
             case "offset":

@@ -54,6 +54,10 @@ class Driver(Protocol):
     async def prompt(self, text: str) -> dict[str, Any]:
         """One turn; the result of session/prompt. Raises AgentKernelError."""
 
+    async def rest(self) -> dict[str, Any]:
+        """After `begin` with `running`: the result of the turn that was under way, which may have
+        come meanwhile. Raises AgentKernelError."""
+
     async def cancel(self) -> None:
         """Ends the turn early; `prompt` returns with the stop reason "cancelled". Permission
         questions are answered with "cancelled"."""
