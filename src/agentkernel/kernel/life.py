@@ -104,9 +104,7 @@ class Lives(Changes, Looks):
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         spec = applied(spec)
         if spec.agents:
-            spec, kits = await self.agents.equip(
-                spec, owner=secrets_of or owner, progress=progress
-            )
+            spec, kits = await self.agents.equip(spec, owner=secrets_of or owner, progress=progress)
             mounts = [*mounts, *kits]
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):

@@ -241,6 +241,8 @@ class Recorder:
 
 def read_event(reader: Reader, event: AgentEvent) -> None:
     """The reader as if it had seen the event first."""
+    if event.body.get("cut") or (event.kind == "session" and "note" in event.body):
+        reader.complete = False
     if isinstance(reader, AcpReader):
         if event.kind == "agent":
             reader.update(event.body)

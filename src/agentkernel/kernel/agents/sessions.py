@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from builtins import list as List
@@ -59,6 +60,8 @@ from agentkernel.workspaces.diffing import WorkspaceDiff
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
+
+log = logging.getLogger("agentkernel.kernel")
 
 MAX_RUNNING: Final = 100
 MAX_KEPT: Final = 1000
@@ -332,9 +335,7 @@ class Sessions:
 
     # -- listening ------------------------------------------------------------------------------
 
-    def _recorder(
-        self, record: SessionRecord, *, size: tuple[int, int] | None = None
-    ) -> Recorder:
+    def _recorder(self, record: SessionRecord, *, size: tuple[int, int] | None = None) -> Recorder:
         kept = kept_of(record)
         shows = record.mode == "interactive" or (record.mode == "headless" and kept.prints_text)
         recorder = Recorder(
@@ -356,9 +357,12 @@ class Sessions:
         return task
 
     async def _until_end(self, record: SessionRecord, recorder: Recorder) -> None:
-        lost = await recorded(recorder)
         try:
+            lost = await recorded(recorder)
             await self._ended(record, recorder, lost)
+        except Exception:
+            # Its agent goes on; the next daemon tries again.
+            log.exception("the session %s can't be recorded any more", record.id)
         finally:
             self._following.pop(record.id, None)
             self._drives.pop(record.id, None)

@@ -299,9 +299,9 @@ async def _missing(
 ) -> dict[str, bytes]:
     """Without settings that are there already."""
     guest = GuestFiles(channel, user="root")
-    settings = {
-        home_path(path, fill.home) for path in (file.path for file in definition.files)
-    } - {mcp_place(definition, fill)}
+    settings = {home_path(path, fill.home) for path in (file.path for file in definition.files)} - {
+        mcp_place(definition, fill)
+    }
     return {
         path: data
         for path, data in files.items()
