@@ -6,21 +6,26 @@ gone on with from where it was read; on a terminal the agent draws it anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from contextlib import closing
 from typing import Any, Final
 
+from agentkernel.cli.agent_calls import recording
 from agentkernel.cli.agent_lines import Lines
+from agentkernel.cli.casts import frames_of
 from agentkernel.cli.console import Console
-from agentkernel.cli.escapes import Screen
+from agentkernel.cli.escapes import Modes, Screen
+from agentkernel.cli.local_files import write_all
 from agentkernel.cli.outcome import INTERRUPTED, Ended, say
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.jobs import Job, find_job
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
-from agentkernel.errors import AgentKernelError, ConflictError, DaemonError
+from agentkernel.errors import AgentKernelError, ConflictError, DaemonError, NotFoundError
 
 # Of what a terminal has shown: enough for a screen of it, with its colours.
 RECENT: Final = 1 << 16
@@ -38,20 +43,23 @@ class LeftBehind(Exception):
         self.code = code
 
 
-def interactive(transport: Transport, job: str, *, again: bool = False) -> Ended:
+def interactive(transport: Transport, session: dict[str, Any], *, again: bool = False) -> Ended:
     """The agent's terminal on this one, until it ends. Raises LeftBehind. `again`: it has been
     shown somewhere before, so that only its end is fetched."""
+    job: str = session["job"]
     terminal = Terminal()
     while True:
         rows, columns = terminal.size()
         query = {"rows": rows, "columns": columns}
-        if again:
-            query["recent"] = RECENT
+        screen = Screen()
         try:
+            if again:
+                query["recent"] = RECENT
+                write_all(1, screen.pass_on(_modes_of(transport, session["id"])))
             web = transport.websocket(f"/v1/jobs/{segment(job)}/attach", query=query)
             console = Console(
                 web.stream.detach(), web.decoder, terminal=terminal, stdin=True, follow=True,
-                screen=Screen(),
+                screen=screen,
             )  # fmt: skip
             ended = console.attend()
         except DaemonError as error:
@@ -62,6 +70,17 @@ def interactive(transport: Transport, job: str, *, again: bool = False) -> Ended
         if isinstance(ended, int):
             raise LeftBehind(ended)
         return ended
+
+
+def _modes_of(transport: Transport, session: str) -> bytes:
+    """What sets this terminal as the agent has set the one it began on."""
+    modes = Modes()
+    with contextlib.suppress(NotFoundError), closing(recording(transport, session)) as pieces:
+        for frame in frames_of(pieces):
+            match frame:
+                case [_, "o", str(text)]:
+                    modes.feed(text.encode("utf-8", "replace"))
+    return modes.redo()
 
 
 def headless(transport: Transport, job_id: str, *, raw: bool, quiet: bool = False) -> Ended:
@@ -161,4 +180,4 @@ def follow_session(transport: Transport, session: dict[str, Any], *, again: bool
     if session["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
         return headless(transport, session["job"], raw=session["mode"] == "acp")
     say("Ctrl-\\ twice leaves it running")
-    return interactive(transport, session["job"], again=again)
+    return interactive(transport, session, again=again)

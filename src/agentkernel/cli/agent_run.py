@@ -112,7 +112,7 @@ def _attended(
     if session["job"] is None:
         raise ConflictError(session["error"] or "the agent was not started")
     if task is None:
-        return interactive(transport, session["job"])
+        return interactive(transport, session)
     return headless(transport, session["job"], raw=options.json, quiet=options.quiet)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentkernel.cli.replay import event_lines, frames_of, play
+from agentkernel.cli.casts import frames_of, play
+from agentkernel.cli.replay import event_lines
 
 CAST = [
     {"version": 2, "width": 80, "height": 24},
