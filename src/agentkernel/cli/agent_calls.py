@@ -42,6 +42,6 @@ def recording(transport: Transport, id: str) -> Generator[bytes, None]:
 def events(transport: Transport, id: str, after: int = 0) -> Generator[dict[str, Any], None]:
     """Its log so far."""
     query = {"after": after, "follow": 0}
-    for kind, body in transport.events(f"{PATH}/{segment(id)}/events", query=query):
-        if kind == "event":
+    for _, body in transport.events(f"{PATH}/{segment(id)}/events", query=query):
+        if "seq" in body:
             yield body
