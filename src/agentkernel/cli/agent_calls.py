@@ -39,9 +39,11 @@ def recording(transport: Transport, id: str) -> Generator[bytes, None]:
     return transport.pieces(f"{PATH}/{segment(id)}/recording")
 
 
-def events(transport: Transport, id: str, after: int = 0) -> Generator[dict[str, Any], None]:
-    """Its log so far."""
-    query = {"after": after, "follow": 0}
+def events(
+    transport: Transport, id: str, *, follow: bool = False
+) -> Generator[dict[str, Any], None]:
+    """Its log so far, or to its end."""
+    query = {"follow": int(follow)}
     for _, body in transport.events(f"{PATH}/{segment(id)}/events", query=query):
         if "seq" in body:
             yield body

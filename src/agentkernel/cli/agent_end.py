@@ -189,7 +189,8 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
     lines += _listed("reached", [", ".join(hosts)] if hosts else [], 1)
     denied = [f"{host['host']}:{host['port']}" for host in summary["denied"]]
     for host, seen in zip(denied[:_MOST_HOSTS], summary["denied"], strict=False):
-        lines.append(f"  denied    {_text(host)}, {seen['times']} times")
+        times = "once" if seen["times"] == 1 else f"{seen['times']} times"
+        lines.append(f"  denied    {_text(host)}, {times}")
     if denied:
         name = session["sandbox_name"] or session["sandbox"]
         lines.append(
@@ -207,7 +208,8 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         return ["  changed   nothing"]
     added = sum(change["added_lines"] or 0 for change in changes)
     removed = sum(change["removed_lines"] or 0 for change in changes)
-    lines = [f"  changed   {len(changes)} files, +{added} -{removed} lines"]
+    files = "1 file" if len(changes) == 1 else f"{len(changes)} files"
+    lines = [f"  changed   {files}, +{added} -{removed} lines"]
     for change in changes[:_MOST_FILES]:
         mark = "!" if change["held_back"] else " "
         counts = ""
@@ -216,11 +218,16 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         lines.append(f"            {_SIGNS[change['kind']]}{mark} {_text(change['path'])}{counts}")
     if len(changes) > _MOST_FILES:
         lines.append(f"            and {len(changes) - _MOST_FILES} more")
+    held = [change for change in changes if change["held_back"]]
+    tops = [
+        change
+        for number, change in enumerate(held)
+        if not any(change["path"].startswith(f"{other['path']}/") for other in held[:number])
+    ]
     lines += [
         f"  held back {_text(change['path'])}: {_text(change['held_back'])}"
-        for change in changes
-        if change["held_back"]
-    ][:_MOST_FILES]
+        for change in tops[:_MOST_FILES]
+    ]
     lines += [
         f"  look at   {_text(change['path'])}: {_text(change['note'])}"
         for change in changes

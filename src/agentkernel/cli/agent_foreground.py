@@ -178,6 +178,6 @@ def follow_session(transport: Transport, session: dict[str, Any], *, again: bool
     if session["job"] is None:
         raise ConflictError(f"the session {printable(session['id'])} has no process to attach to")
     if session["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
-        return headless(transport, session["job"], raw=session["mode"] == "acp")
+        return headless(transport, session["job"], raw=False)
     say("Ctrl-\\ twice leaves it running")
     return interactive(transport, session, again=again)

@@ -13,6 +13,7 @@ from agentkernel.cli.agent_foreground import LeftBehind, follow_session
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import finish, say
+from agentkernel.cli.replay import event_lines
 from agentkernel.cli.tables import ago, show
 from agentkernel.cli.values import printable
 from agentkernel.cli.workspaces import show_applied, show_diff
@@ -74,6 +75,8 @@ def _task(text: str | None) -> str:
 def _attach(options: argparse.Namespace, transport: Transport) -> int:
     fill_standard_descriptors()
     session = agent_calls.get(transport, options.session)
+    if session["mode"] == "acp":
+        return _follow_log(transport, session)
     try:
         ended = follow_session(transport, session, again=session["state"] in _GOING)
     except LeftBehind as left:
@@ -82,6 +85,13 @@ def _attach(options: argparse.Namespace, transport: Transport) -> int:
     code = finish(ended, session["agent"], None)
     say(f"what it changed: agentkernel agent diff {session['id']}")
     return code
+
+
+def _follow_log(transport: Transport, session: dict[str, Any]) -> int:
+    """Of a session that somebody speaks ACP with: what it says and does."""
+    for line in event_lines(agent_calls.events(transport, session["id"], follow=True)):
+        print(line, flush=True)
+    return agent_calls.get(transport, session["id"])["exit_code"] or 0
 
 
 def _stop(options: argparse.Namespace, transport: Transport) -> int:

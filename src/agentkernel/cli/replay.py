@@ -111,10 +111,12 @@ def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
         if not isinstance(body, dict):
             continue
         match event.get("kind"):
+            case "agent" if "update" in body:
+                yield from lines.update(body)
             case "agent":
                 yield from lines.feed(json.dumps(body).encode() + b"\n")
             case "output" if isinstance(body.get("text"), str):
-                yield from lines.feed(body["text"].encode("utf-8", "replace"))
+                yield from lines.feed(body["text"].encode("utf-8", "replace") + b"\n")
             case "prompt" if body.get("text"):
                 for line in str(body["text"]).split("\n"):
                     yield printable(f"> {line}")
@@ -123,6 +125,6 @@ def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
             case "ended":
                 yield from lines.end()
                 code = body.get("exit_code")
-                reason = body.get("reason") or (f"exit {code}" if code is not None else "ended")
-                yield printable(f"── {reason}")
+                how = body.get("reason") or "ended" if code is None else f"exit {code}"
+                yield printable(f"── {how}")
     yield from lines.end()
