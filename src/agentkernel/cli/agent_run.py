@@ -17,10 +17,9 @@ from typing import Any, Final
 
 from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.reading import Definitions
-from agentkernel.cli import agent_calls, here, project
+from agentkernel.cli import here, project
 from agentkernel.cli.agent_end import End
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
-from agentkernel.cli.agent_starting import start
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.kept import choose_branch
@@ -28,6 +27,7 @@ from agentkernel.cli.notices import tell_version
 from agentkernel.cli.outcome import Ended, finish, say, say_progress
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
+from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.config.finding import NONE, project_file, user_file
@@ -70,18 +70,17 @@ def _run(
     resumed = _resumed(options, transport)
     if resumed is not None and given:
         _check_gone(transport, resumed, given)
-    body = _request(options, transport, task, resumed, name, given)
-    session = start(transport, body, quiet=options.quiet)
+    session = _start(options, transport, task, resumed, name, given)
     try:
         if not options.quiet:
-            _tell_begin(options, session)
+            _tell_begin(session.info)
         ended = _attended(options, transport, session, task)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session['id']}")
+        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
         return left.code
-    summary = agent_calls.summary(transport, session["id"])
+    summary = session.summary()
     code = finish(ended, options.agent, options.timeout)
-    own = _is_its_own(transport, session["sandbox"])
+    own = _is_its_own(transport, session.info["sandbox"])
     decided = End(transport, summary, own_sandbox=own, quiet=options.quiet).decide(options)
     return code or decided
 
@@ -107,16 +106,14 @@ def _check_gone(transport: Transport, session: dict[str, Any], given: list[str])
 
 
 def _attended(
-    options: argparse.Namespace, transport: Transport, session: dict[str, Any], task: str | None
+    options: argparse.Namespace, transport: Transport, session: AgentSession, task: str | None
 ) -> Ended:
-    if session["job"] is None:
-        raise ConflictError(session["error"] or "the agent was not started")
     if task is None:
         return interactive(transport, session)
-    return headless(transport, session["job"], raw=options.json, quiet=options.quiet)
+    return headless(transport, session, raw=options.json, quiet=options.quiet)
 
 
-def _tell_begin(options: argparse.Namespace, session: dict[str, Any]) -> None:
+def _tell_begin(session: dict[str, Any]) -> None:
     name = session["sandbox_name"] or session["sandbox"]
     leave = "; Ctrl-\\ twice leaves it running" if session["mode"] == "interactive" else ""
     say(printable(f"{session['agent']} {session['version']} in the sandbox {name}{leave}"))
@@ -153,16 +150,16 @@ def _task(options: argparse.Namespace) -> str | None:
 def _resumed(options: argparse.Namespace, transport: Transport) -> dict[str, Any] | None:
     """The session to go on with."""
     if options.session is not None:
-        session = agent_calls.get(transport, options.session)
+        session = AgentSessions(transport).get(options.session).info
     elif options.resume_last:
         place = _project_here(options)
-        found = agent_calls.page(transport, agent=options.agent, project=place, limit=1)
+        found = AgentSessions(transport).list(agent=options.agent, project=place, limit=1)
         if not found:
             raise NotFoundError(
                 f"{options.agent} has no session in {place}",
                 hint="`agentkernel agent sessions` lists all; without --continue a new one begins",
             )
-        session = found[0]
+        session = found[0].info
     else:
         return None
     if session["agent"] != options.agent:
@@ -189,14 +186,14 @@ def _project_here(options: argparse.Namespace) -> str:
     return here.repository_top(now) or (now if file is None else os.path.dirname(file))
 
 
-def _request(
+def _start(
     options: argparse.Namespace,
     transport: Transport,
     task: str | None,
     resumed: dict[str, Any] | None,
     name: str | None,
     given: list[str],
-) -> dict[str, Any]:
+) -> AgentSession:
     """`given`: with these a session that is gone on with has a sandbox like that, else one as it
     had."""
     definition = _definition(options.agent)
@@ -212,22 +209,15 @@ def _request(
         is_local = transport.daemon.shares_host
         here.choose(options, transport.daemon.state_dir, is_local=is_local)
     settings: dict[str, Any] = options.agent_settings
-    spec = spec_fields(options, transport.daemon)
-    _add_network(spec, settings)
+    spec: dict[str, Any] = {}
+    if found is None and (resumed is None or given):
+        spec = spec_fields(options, transport.daemon)
+        _add_network(spec, settings)
     terminal = Terminal() if task is None else None
-    body = {
-        "agent": options.agent,
-        "mode": "interactive" if task is None else "headless",
-        "task": task,
-        "spec": spec if found is None and (resumed is None or given) else None,
-        "sandbox": found,
+    more = {
         "name": None if found or resumed is not None else name,
-        "resume": None if resumed is None else resumed["id"],
-        "model": options.model or settings.get("model"),
         "words": options.words,
         "attended": options.attended or bool(settings.get("attended")),
-        "env": _environment(options, terminal),
-        "mcp": _servers(options, settings),
         "sandbox_tools": not options.no_sandbox_tools and settings.get("sandbox_tools", True),
         "trust_project_mcp": _trusts_servers(options, definition),
         "setup": [["sh", "-c", words] for words in options.setup or settings.get("setup", ())],
@@ -235,7 +225,19 @@ def _request(
         "pty": None if terminal is None else list(terminal.size()),
         "timeout_seconds": options.timeout,
     }
-    return {key: value for key, value in body.items() if value not in (None, [], {})}
+    return AgentSessions(transport).start(
+        options.agent,
+        task,
+        mode="interactive" if task is None else "headless",
+        sandbox=found,
+        resume=None if resumed is None else resumed["id"],
+        model=options.model or settings.get("model"),
+        env=_environment(options, terminal),
+        mcp=_servers(options, settings),
+        progress=None if options.quiet else say_progress,
+        options=more,
+        **spec,
+    )
 
 
 def _branch_sandbox(options: argparse.Namespace, transport: Transport, name: str) -> str:

@@ -11,10 +11,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from agentkernel.cli import agent_calls
 from agentkernel.cli.agent_lines import Lines
 from agentkernel.cli.casts import frames_of, play
 from agentkernel.cli.escapes import Screen
@@ -23,7 +22,7 @@ from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
-from agentkernel.client._sync.transport import Transport
+from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.errors import InvalidInputError, NotFoundError
 
 _IDLE: Final = 2.0
@@ -34,38 +33,35 @@ def main(options: argparse.Namespace) -> int:
     if options.speed is not None and not 0 < options.speed < math.inf:
         raise InvalidInputError("--speed is a number above 0")
     with Connected() as transport:
+        session = AgentSessions(transport).get(options.session)
         if options.output is not None:
-            return _save(transport, options)
-        session = agent_calls.get(transport, options.session)
+            return _save(session, options.output)
         if options.json:
-            for event in agent_calls.events(transport, session["id"]):
+            for event in session.events(follow=False):
                 print(json.dumps(event))
             return 0
-        if session["mode"] == "interactive":
-            return _play(transport, options)
-        return _tell(agent_calls.events(transport, session["id"]))
-
-
-def _save(transport: Transport, options: argparse.Namespace) -> int:
-    pieces = agent_calls.recording(transport, options.session)
-    if options.output == _STREAM:
-        for piece in pieces:
-            write_all(1, piece)
+        if session.info["mode"] == "interactive":
+            return _play(session, options)
+        for line in event_lines(session.events(follow=False)):
+            print(line)
         return 0
-    with local_errors(options.output):
-        first = next(pieces, b"")  # before the file is made: there may be no recording
-        with open(options.output, "wb") as file:
-            file.write(first)
-            for piece in pieces:
-                file.write(piece)
+
+
+def _save(session: AgentSession, path: str) -> int:
+    recording = session.recording()
+    if path == _STREAM:
+        write_all(1, recording)
+        return 0
+    with local_errors(path), open(path, "wb") as file:
+        file.write(recording)
     return 0
 
 
 # -- on the screen -------------------------------------------------------------------------------
 
 
-def _play(transport: Transport, options: argparse.Namespace) -> int:
-    frames = frames_of(agent_calls.recording(transport, options.session))
+def _play(session: AgentSession, options: argparse.Namespace) -> int:
+    frames = frames_of([session.recording()])
     head = next(frames, None)
     if head is None:
         raise NotFoundError("the session has no recording")
@@ -95,12 +91,6 @@ def _tell_size(head: Any) -> None:
 
 
 # -- as text -------------------------------------------------------------------------------------
-
-
-def _tell(events: Generator[dict[str, Any], None]) -> int:
-    for line in event_lines(events):
-        print(line)
-    return 0
 
 
 def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
