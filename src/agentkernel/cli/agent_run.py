@@ -217,6 +217,7 @@ def _start(
     more = {
         "name": None if found or resumed is not None else name,
         "words": options.words,
+        "login": not options.no_login,
         "attended": options.attended or bool(settings.get("attended")),
         "sandbox_tools": not options.no_sandbox_tools and settings.get("sandbox_tools", True),
         "trust_project_mcp": _trusts_servers(options, definition),
@@ -245,7 +246,11 @@ def _branch_sandbox(options: argparse.Namespace, transport: Transport, name: str
     found = _sandbox_there(transport, name)
     if found is not None:
         return found
-    spec = {**spec_fields(options, transport.daemon), "agents": [options.agent]}
+    spec = {
+        **spec_fields(options, transport.daemon),
+        "agents": [options.agent],
+        "agent_logins": not options.no_login,
+    }
     _add_network(spec, options.agent_settings)
     told = None if options.quiet else say_progress
     made = Sandbox.create(name=name, kept=True, progress=told, transport=transport, **spec)
