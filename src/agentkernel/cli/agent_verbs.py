@@ -84,6 +84,10 @@ def _add_run_options(parser: Parser) -> None:
         "--attended", action="store_true",
         help="let it ask before it acts, as it does without a sandbox",
     )  # fmt: skip
+    group.add_argument(
+        "--no-login", action="store_true",
+        help="without your login or key, such as for a model on this machine",
+    )  # fmt: skip
     again = group.add_mutually_exclusive_group()
     again.add_argument(
         "--continue", dest="resume_last", action="store_true",
