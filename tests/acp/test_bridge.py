@@ -1,4 +1,5 @@
-"""An editor drives an agent in a sandbox by the official client: what comes through, what does not."""
+"""An editor drives an agent in a sandbox by the official client: what comes through, and what does
+not."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def ask_daemon(state: Path, *words: str) -> Any:
 
 
 async def test_a_turn(acp_state: Path, project: Path) -> None:
-    """Messages, a question, a diff and a terminal: paths are the editor's, the rest the sandbox's."""
+    """Messages, a question, a diff and a terminal: paths are the editor's, the rest is inside."""
     editor = Editor(choose=lambda call: "yes")
     async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
         session = await begin(connection, project)
@@ -130,7 +131,7 @@ async def test_nothing_of_the_host_is_reached(
     secret.write_text("of the host")
     (project / "link").unlink(missing_ok=True)
     (project / "link").symlink_to(secret)
-    assert Path(project / "link").read_text() == "of the host"  # a host's process would have it
+    assert (project / "link").read_text() == "of the host"  # a host's process would have it
     up = f"{GUEST}/../../../../../../../..{secret}"
     editor = Editor()
     async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
