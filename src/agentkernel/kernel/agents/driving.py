@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final
 
 from agentkernel.agents.model import McpServer
@@ -14,15 +14,14 @@ from agentkernel.kernel.agents.model import AgentEvent
 from agentkernel.kernel.agents.recording import Recorder
 
 HANDSHAKE_SECONDS: Final = 120.0
-DriverMaker = Callable[[Recorder], Driver]
 
 
 class Drive:
     """One session's."""
 
-    def __init__(self, recorder: Recorder, make: DriverMaker) -> None:
+    def __init__(self, recorder: Recorder, driver: Driver) -> None:
         self._recorder = recorder
-        self._driver = recorder.driver = make(recorder)
+        self._driver = recorder.driver = driver
         self._turn: asyncio.Task[None] | None = None
 
     @property
@@ -40,15 +39,13 @@ class Drive:
                 hint="its events have what it wrote",
             ) from None
 
-    async def take_up(
-        self, *, cwd: str, conversation: str | None, log: Iterable[AgentEvent]
-    ) -> None:
+    async def take_up(self, *, conversation: str | None, log: Iterable[AgentEvent]) -> None:
         """After another daemon: the agent has been spoken to. A turn that was under way goes on
-        inside, but how it ends is told to nobody."""
+        inside, and its end is found in what the agent has said meanwhile."""
         asked, turn = unanswered(log)
-        await self._driver.begin(cwd=cwd, mcp=(), running=conversation or "", asked=asked)
+        await self._driver.begin(cwd="", mcp=(), running=conversation or "", asked=asked)
         if turn:
-            self._recorder.tell("prompt", {"error": "the daemon was started anew meanwhile"})
+            self._turn = asyncio.ensure_future(self._carry_out(self._driver.rest()))
 
     def prompt(self, text: str) -> None:
         """Raises ConflictError while another one is under way."""
@@ -57,12 +54,12 @@ class Drive:
                 "the agent is working on a prompt", hint="wait for its end, or cancel it"
             )
         self._recorder.tell("prompt", {"text": text})
-        self._turn = asyncio.ensure_future(self._carry_out(text))
+        self._turn = asyncio.ensure_future(self._carry_out(self._driver.prompt(text)))
 
-    async def _carry_out(self, text: str) -> None:
+    async def _carry_out(self, turn: Awaitable[dict[str, Any]]) -> None:
         began = time.monotonic()
         try:
-            result = await self._driver.prompt(text)
+            result = await turn
         except AgentKernelError as exc:
             self._recorder.tell("prompt", {"error": exc.message, "code": exc.code})
             return

@@ -220,9 +220,7 @@ class Sessions:
         )
         drive = None
         if record.mode == "acp" and asked.drive:
-            from agentkernel.kernel.agents.acp_driver import AcpDriver
-
-            drive = self._drives[record.id] = Drive(recorder, AcpDriver)
+            drive = self._drive(record, recorder)
         record = await self._kernel._store.update_session(
             record.id,
             expect_state=("starting",),
@@ -438,12 +436,18 @@ class Sessions:
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
 
-    async def _take_up(self, record: SessionRecord, recorder: Recorder) -> None:
-        from agentkernel.kernel.agents.acp_driver import AcpDriver
+    def _drive(self, record: SessionRecord, recorder: Recorder) -> Drive:
+        from agentkernel.kernel.agents.acp_making import make_drive
 
-        drive = self._drives[record.id] = Drive(recorder, AcpDriver)
+        directory = self._directory / record.id
+        drive = make_drive(self._kernel, record, recorder, directory)
+        self._drives[record.id] = drive
+        return drive
+
+    async def _take_up(self, record: SessionRecord, recorder: Recorder) -> None:
+        drive = self._drive(record, recorder)
         log = [event for event, _ in self._files(record.id).read()]
-        await drive.take_up(cwd="/", conversation=record.conversation, log=log)
+        await drive.take_up(conversation=record.conversation, log=log)
 
     # -- looking --------------------------------------------------------------------------------
 
