@@ -70,7 +70,8 @@ async def equip(
                 )
         spec = _with_agent(spec, definition, secrets)
         if has_kit(definition):
-            mounts.append(await kits.ready(definition, progress=progress))
+            kit = await kits.ready(definition, host_env=spec.host_env, progress=progress)
+            mounts.append(kit)
     return Equipped(spec, mounts)
 
 

@@ -119,6 +119,11 @@ class Recorder:
             self._keep()
         return event
 
+    @property
+    def seq(self) -> int:
+        """Of the newest event."""
+        return self._writer.seq
+
     async def send(self, line: bytes) -> None:
         if self._process is None:
             raise SandboxUnavailableError("the agent does not run any more")

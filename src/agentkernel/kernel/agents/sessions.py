@@ -506,6 +506,7 @@ class Sessions:
             exit_code=record.exit_code,
             error=record.error,
             busy=drive is not None and drive.busy,
+            last_event=recorder.seq if recorder else self._files(record.id).position().seq,
             usage=recorder.reader.usage if recorder else usage,
         )
 
