@@ -16,6 +16,7 @@ from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
 from agentkernel.kernel.agents.kits import Kits
+from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.sessions import Sessions
 from agentkernel.kernel.builds import Builds
@@ -212,6 +213,13 @@ ROUTES = {
     "GET /v1/agent-sessions/{session}/diff": "workspace.diff",
     "POST /v1/agent-sessions/{session}/apply": "workspace.apply",
     "GET /v1/agent-sessions/{session}/recording": LOOKS,
+    "GET /v1/agent-logins": LOOKS,
+    "GET /v1/agents/{agent}/login": LOOKS,
+    "PUT /v1/agents/{agent}/login": "agent.login",
+    "DELETE /v1/agents/{agent}/login": "agent.logout",
+    "POST /v1/agents/{agent}/login/refresh": "agent.refresh",
+    "POST /v1/agents/{agent}/login/begin": "agent.login_begin",
+    "POST /v1/agents/{agent}/login/harvest": "agent.login_end",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -260,6 +268,7 @@ def public_methods() -> dict[str, Any]:
             Secrets,
             Logins,
             Sessions,
+            LoginBoxes,
             System,
             Tokens,
             Templates,
