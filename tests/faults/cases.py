@@ -159,3 +159,11 @@ BUILD_CASES: tuple[tuple[str, bool], ...] = (
     ("build.image", False),
     ("build.named", True),
 )
+
+# Moments of an agent's session: taken back, unless it had ended.
+SESSION_CASES: tuple[str, ...] = (
+    "session.row",
+    "session.sandbox",
+    "session.job",
+    "session.ended",
+)

@@ -60,6 +60,8 @@ class Recorder:
         self.news = asyncio.Event()
         self.attached = asyncio.Event()
         self.driver: Driver | None = None
+        # The session's end is in its log.
+        self.over = False
         self.reader: Reader = AcpReader() if mode == "acp" else EventReader(format)
         self._jobs = jobs
         self._job = job
@@ -247,6 +249,7 @@ class Recorder:
         """What is known of the session from what it has said before."""
         for event, _ in files.read():
             read_event(self.reader, event)
+            self.over = event.kind == "ended"
 
 
 def read_event(reader: Reader, event: AgentEvent) -> None:
