@@ -1,6 +1,15 @@
 /** agentkernel: the place where AI agents run code. The public door. */
 
 export {
+  AgentSession,
+  type AgentSessionEvent,
+  type AgentSessionInfo,
+  type AgentSessionSummary,
+  AgentSessions,
+  type StartSessionOptions,
+  type TurnResult,
+} from "./agent-sessions.ts";
+export {
   type AgentDetails,
   type AgentInfo,
   Agents,

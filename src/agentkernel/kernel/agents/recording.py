@@ -29,6 +29,8 @@ from agentkernel.kernel.shared_jobs import Listener
 
 _KEEP_SECONDS: Final = 0.25
 _SHOWN_OF_LONG: Final = 4096
+# Of what is no event: as JSON it may be six times as long.
+_MAX_TEXT: Final = 1 << 18
 _OUTPUTS: Final = (Channel.STDOUT, Channel.STDERR)
 
 
@@ -200,6 +202,10 @@ class Recorder:
                 self._changed()
         if event is not None:
             self._tell("agent", event)
+            return
+        if len(line) > _MAX_TEXT:
+            self._cut(channel, line)
+            self._skipping.discard(channel)
             return
         text = line.decode("utf-8", "replace").removesuffix("\r")
         self._tell("output", {"text": text, "stream": _NAMES[channel]})
