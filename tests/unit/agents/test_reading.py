@@ -7,12 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentkernel.agents.reach import reach_of
 from agentkernel.agents.reading import BUILT_IN, MAX_FILE, Definitions, check_definition
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.network.policy.presets import PRESETS
-from agentkernel.network.policy.targets import parse_port
 from agentkernel.network.secrets.bindings import parse_binding
-from agentkernel.agents.reach import reach_of
 from agentkernel.quantities import parse_duration, parse_size
 
 OURS = Definitions(Path("/nonexistent"))
