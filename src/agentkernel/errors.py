@@ -330,6 +330,14 @@ class ImageBuildError(AgentKernelError):
     status = 422
 
 
+class AgentInstallError(AgentKernelError):
+    """An agent could not be installed; nothing of it is left. `details` has `agent`, `step`, and of
+    a command that failed `exit_code` and `output`, its last lines."""
+
+    code = "agent_install_failed"
+    status = 422
+
+
 class BuildError(AgentKernelError):
     code = "build_failed"
 

@@ -106,6 +106,18 @@ def test_the_users_file_turns_it_off(
     assert cli("run", "-q", "--", "ls", cwd=project).stdout == b"README\nsrc\n"
 
 
+def test_at_its_own_path(cli: Cli, project: Path) -> None:
+    done = cli("run", "--workspace-path", "same", "--", "pwd", cwd=project / "src")
+    assert done.stdout == f"{project}/src\n".encode(), done
+    assert b"is at its own path, copy-on-write" in done.stderr
+    done = cli("run", "-q", "--workspace-path", "/srv/x", "--", "pwd", cwd=project / "src")
+    assert (done.stdout, done.stderr) == (b"/srv/x/src\n", b"")
+    (project / "agentkernel.toml").write_text('[sandbox]\nworkspace_path = "same"\n')
+    assert cli("run", "-q", "--", "pwd", cwd=project).stdout == f"{project}\n".encode()
+    done = cli("run", "-q", "--workspace-path", "/etc", "--", "pwd", cwd=project)
+    assert done.returncode == 125 and b"leave it at /workspace" in done.stderr
+
+
 def test_files_that_git_ignores(cli: Cli, project: Path) -> None:
     script = "ls -A . src; cat build/out"
     done = cli("run", "-q", "--workspace-ignored", "hide", "--", "sh", "-c", script, cwd=project)

@@ -136,6 +136,20 @@ VOLUME_CASES: tuple[VolumeCase, ...] = (
 )
 
 
+# Of a kit, in the same words: GONE or READY.
+KIT_CASES: tuple[VolumeCase, ...] = (
+    VolumeCase("volume.directory", "kit install", GONE, True),
+    VolumeCase("kit.filled", "kit install", GONE),
+    VolumeCase("launch.launched", "kit install", GONE, True),
+    VolumeCase("kit.checked", "kit install", GONE),
+    VolumeCase("kit.recorded", "kit install", GONE),
+    VolumeCase("kit.recorded>store.commit", "kit install", GONE, True),
+    VolumeCase("volume.done", "kit install", READY),
+    VolumeCase("volume.remove_row", "kit remove", GONE),
+    VolumeCase("kit.dropped", "kit remove", GONE),
+)
+
+
 # Points of a build, and whether its image has its name after the next start.
 BUILD_CASES: tuple[tuple[str, bool], ...] = (
     ("launch.launched", False),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from agentkernel import faults
+from agentkernel.agents.definition import AgentDefinition, Commands, Install
 from agentkernel.conformance.images import program_of, store_image, tar_of
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.images.building.context import Context
@@ -205,6 +206,25 @@ async def load_volumes(kernel: Kernel, id: str) -> None:
         pass
 
 
+def agent(name: str) -> AgentDefinition:
+    """One that has nothing to install, and is looked at all the same."""
+    return AgentDefinition(
+        name=name,
+        title=name,
+        version="1",
+        install=Install(check=["true"]),
+        command=Commands(headless=["true"]),
+    )
+
+
+async def install_kit(kernel: Kernel, id: str) -> None:
+    await kernel.agents.kits.ready(agent(id))
+
+
+async def remove_kit(kernel: Kernel, id: str) -> None:
+    await kernel.agents.kits.remove(id)
+
+
 def image_archive() -> bytes:
     """A small image, as `docker save` would write it."""
     with tempfile.TemporaryDirectory(prefix="image-") as place:
@@ -245,6 +265,8 @@ OPERATIONS: dict[str, Operation] = {
     "volume create": Operation(nothing, create_volume),
     "volume import": Operation(nothing, import_volume),
     "volume remove": Operation(import_volume, remove_volume),
+    "kit install": Operation(nothing, install_kit),
+    "kit remove": Operation(install_kit, remove_kit),
     "volume restart": Operation(import_volume, load_volumes),
 }
 

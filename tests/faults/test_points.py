@@ -16,7 +16,17 @@ from agentkernel.errors import AgentKernelError, HostError, ResourceExhaustedErr
 from agentkernel.ids import new_id
 from agentkernel.kernel.kernel import Kernel
 
-from .cases import BUILD_CASES, CASES, ERROR, GONE, REMOVING, STOPPED, VOLUME_CASES, Case
+from .cases import (
+    BUILD_CASES,
+    CASES,
+    ERROR,
+    GONE,
+    KIT_CASES,
+    REMOVING,
+    STOPPED,
+    VOLUME_CASES,
+    Case,
+)
 from .conftest import Die
 from .leftovers import World, eventually_in
 from .operations import CONTENT, IMAGE, KEPT, OPERATIONS, WRITTEN, arm, exists, read
@@ -44,7 +54,8 @@ def test_every_point_is_known_and_used_once() -> None:
 
 def test_every_point_has_a_case() -> None:
     """Without one nobody knows what a crash there leaves."""
-    volumes = {case.point for case in VOLUME_CASES} | {point for point, _ in BUILD_CASES}
+    volumes = {case.point for case in (*VOLUME_CASES, *KIT_CASES)}
+    volumes |= {point for point, _ in BUILD_CASES}
     assert {case.point for case in CASES} | volumes == faults.POINTS.keys()
 
 

@@ -102,6 +102,11 @@ export class ImageBuildError extends AgentKernelError {
   static override readonly retryable: boolean = false;
 }
 
+export class AgentInstallError extends AgentKernelError {
+  static override readonly code: string = "agent_install_failed";
+  static override readonly retryable: boolean = false;
+}
+
 export class BuildError extends AgentKernelError {
   static override readonly code: string = "build_failed";
   static override readonly retryable: boolean = false;
@@ -230,6 +235,7 @@ export const ERROR_TYPES = {
   registry_failed: RegistryError,
   login_failed: LoginError,
   image_build_failed: ImageBuildError,
+  agent_install_failed: AgentInstallError,
   build_failed: BuildError,
   state_locked: StateLockedError,
   network_unavailable: NetworkUnavailableError,

@@ -1038,6 +1038,161 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The agents that are known, and which of them are installed */
+        get: operations["listAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** An agent: all that its file says, and its installations */
+        get: operations["getAgent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/install": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Install an agent, or another version of it; as events with steps and output */
+        post: operations["installAgent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/kit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove an agent's installations; a session installs it again */
+        delete: operations["removeAgentKit"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-logins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's own logins with agents, without their tokens */
+        get: operations["listAgentLogins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's login with an agent, and what of it enters sandboxes */
+        get: operations["getAgentLogin"];
+        /** Take over a login from the agent's own file, or an API key */
+        put: operations["setAgentLogin"];
+        post?: never;
+        /** Forget a login; what the provider knows of it stays there */
+        delete: operations["removeAgentLogin"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ask for a new access token now, which sandboxes use at once */
+        post: operations["refreshAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/begin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A sandbox to run the agent's own login in, on a terminal */
+        post: operations["beginAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/harvest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take a login out of the sandbox that was made for it, and remove that */
+        post: operations["harvestAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -1187,6 +1342,45 @@ export interface components {
             address?: string | null;
             /** @default null */
             client?: string | null;
+        };
+        /**
+         * AgentDetails
+         * @description With all that its file says, in its words: docs/reference/agent-definitions.md.
+         */
+        AgentDetails: {
+            name: string;
+            title: string;
+            home: string;
+            version: string;
+            pinned: string;
+            own: boolean;
+            modes: string[];
+            kit: components["schemas"]["KitInfo"] | null;
+            older: components["schemas"]["KitInfo"][];
+            problem: string | null;
+            definition: Record<string, never>;
+        };
+        /**
+         * AgentInfo
+         * @description An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
+         *         was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
+         *         `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run.
+         */
+        AgentInfo: {
+            name: string;
+            title: string;
+            home: string;
+            version: string;
+            pinned: string;
+            own: boolean;
+            modes: string[];
+            kit: components["schemas"]["KitInfo"] | null;
+            older: components["schemas"]["KitInfo"][];
+            problem: string | null;
+        };
+        /** AgentList */
+        AgentList: {
+            agents: components["schemas"]["AgentInfo"][];
         };
         /**
          * AppliedFile
@@ -1524,7 +1718,7 @@ export interface components {
          */
         DiskPart: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "kits" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             about: string;
             count: number;
             bytes: number;
@@ -1689,7 +1883,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "agent_install_failed" | "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -1715,7 +1909,7 @@ export interface components {
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
          *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
-         *         it is not applied unless risky ones are allowed; null: it is.
+         *         it is not applied unless risky ones are allowed; null: it is. `note`: why to look twice.
          */
         FileChange: {
             path: string;
@@ -1732,6 +1926,7 @@ export interface components {
             removed_lines: number | null;
             host_changed: boolean;
             held_back: string | null;
+            note: string | null;
             problem: string | null;
         };
         /**
@@ -1757,6 +1952,19 @@ export interface components {
         Gap: {
             oldest: number;
             newest: number;
+        };
+        /**
+         * GivenLogin
+         * @description One of them: `file`, the text of the file that the agent itself keeps its login in; or `key`,
+         *         an API key, kept as the secret `name` (the agent's first, unless given).
+         */
+        GivenLogin: {
+            /** @default null */
+            file?: string | null;
+            /** @default null */
+            key?: string | null;
+            /** @default null */
+            name?: string | null;
         };
         /**
          * Health
@@ -1890,6 +2098,22 @@ export interface components {
             };
         };
         /**
+         * InstallRequest
+         * @description `update`: what is pinned now, also where another version was chosen, and older kits that
+         *         nobody has go. `version`: with `update`, this one from now on, until the next update. `host_env`
+         *         is what of the user's environment says which toolchains there are.
+         */
+        InstallRequest: {
+            /** @default false */
+            update?: boolean;
+            /** @default null */
+            version?: string | null;
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Job
          * @description `status` is there once it ended; of a lost one nobody knows it.
          */
@@ -1925,6 +2149,32 @@ export interface components {
             next: number | null;
         };
         /**
+         * KitInfo
+         * @description A kit as shown. `current`: what new sessions get. `sandboxes`: how many have it, running or
+         *         not; as long as there are any it stays. `used_bytes`: if that was asked for.
+         */
+        KitInfo: {
+            id: string;
+            agent: string;
+            version: string;
+            definition: string;
+            installed_at: number;
+            locks: components["schemas"]["KitLock"][];
+            current: boolean;
+            sandboxes: number;
+            used_bytes: number | null;
+        };
+        /**
+         * KitLock
+         * @description What says which packages are in a kit, by its hash: a lock file at `path` below the kit, or
+         *         `files` of a kind, whose hashes were hashed in the order of their names.
+         */
+        KitLock: {
+            path: string;
+            sha256: string;
+            files: number;
+        };
+        /**
          * LayerProgress
          * @description How far a layer is: `done` of `total` bytes, as they are compressed.
          */
@@ -1951,6 +2201,68 @@ export interface components {
             shm_bytes: number;
             run_bytes: number;
             tmpfs_inodes: number;
+        };
+        /**
+         * LoginBegin
+         * @description `host_env`: as in a sandbox's.
+         */
+        LoginBegin: {
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * LoginBox
+         * @description A sandbox for one login. `command` is to be run in it, on a terminal; `warning` is to be said
+         *         first.
+         */
+        LoginBox: {
+            sandbox: string;
+            command: string[];
+            env: {
+                [key: string]: string;
+            };
+            warning: string;
+        };
+        /**
+         * LoginHarvest
+         * @description `sandbox`: the one that was made for this login.
+         */
+        LoginHarvest: {
+            sandbox: string;
+        };
+        /** LoginList */
+        LoginList: {
+            logins: components["schemas"]["LoginStatus"][];
+        };
+        /**
+         * LoginStatus
+         * @description A login as shown. `kind`: "key": API keys, which are the secrets `secrets`; "oauth": a
+         *         subscription. `state`: "failing": the last request for a new token came to nothing, and is
+         *         repeated; "ended": log in again; `problem` says why. `enters`: what of it is inside a sandbox.
+         *         `keys`: secrets that the agent takes as API keys. `file`: where the agent itself keeps its
+         *         login. `can_log_in`: whether its own login can be run in a sandbox.
+         */
+        LoginStatus: {
+            agent: string;
+            /** @enum {unknown} */
+            kind: "key" | "none" | "oauth";
+            /** @enum {unknown} */
+            state: "ended" | "failing" | "none" | "ok";
+            account: string;
+            secrets: string[];
+            created_at: number | null;
+            expires_at: number | null;
+            refreshed_at: number | null;
+            refreshable: boolean;
+            problem: string;
+            enters: string;
+            keys: string[];
+            file: string;
+            can_log_in: boolean;
+            about: string;
+            sandboxes: string[];
         };
         /**
          * LookedAt
@@ -2306,7 +2618,7 @@ export interface components {
             title: string;
             status: number;
             /** @enum {unknown} */
-            code: "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
+            code: "agent_install_failed" | "build_failed" | "command_failed" | "command_timeout" | "conflict" | "daemon_timeout" | "daemon_unavailable" | "disk_full" | "file_error" | "file_exists" | "file_not_found" | "file_permission" | "file_special" | "file_too_large" | "guest_protocol" | "guest_timeout" | "host_forbids" | "image_build_failed" | "image_invalid" | "internal" | "invalid_input" | "is_a_directory" | "launch_failed" | "login_ended" | "login_failed" | "network_unavailable" | "not_a_directory" | "not_found" | "not_ready" | "policy_denied" | "port_failed" | "rate_limited" | "registry_denied" | "registry_failed" | "resource_exhausted" | "sandbox_unavailable" | "state_corrupt" | "state_locked" | "state_too_new" | "state_unavailable" | "unauthenticated" | "unenforceable" | "unsupported";
             detail: string;
             retryable: boolean;
             hint?: string;
@@ -2357,7 +2669,7 @@ export interface components {
          */
         PrunedItem: {
             /** @enum {unknown} */
-            kind: "audit" | "blobs" | "builds" | "downloads" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
+            kind: "audit" | "blobs" | "builds" | "downloads" | "kits" | "layers" | "logs" | "records" | "sandboxes" | "volumes";
             id: string;
             name: string | null;
             bytes: number;
@@ -2934,13 +3246,16 @@ export interface components {
         };
         /**
          * Started
-         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command.
+         * @description It runs. `stdin_window`: how much of stdin is read ahead of the command. `stdin_offset`: how
+         *         much of its stdin had come before, of a job that nobody else is attached to: whoever was cut off
+         *         goes on from there.
          */
         Started: {
             /** @enum {unknown} */
             event: "started";
             pid: number;
             stdin_window: number;
+            stdin_offset: number | null;
         };
         /**
          * Status
@@ -5216,6 +5531,279 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Template"];
                     "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAgents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentDetails"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    installAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["InstallRequest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KitInfo"];
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeAgentKit: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAgentLogins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    setAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["GivenLogin"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    refreshAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    beginAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["LoginBegin"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginBox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    harvestAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginHarvest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
                 };
             };
             default: components["responses"]["Problem"];

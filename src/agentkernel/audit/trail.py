@@ -33,8 +33,8 @@ ENDING: Final = frozenset(
     {
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
         "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
-        "volume.remove", "agent.logout",
-        "image.remove", "image.prune",
+        "volume.remove", "agent.logout", "agent.remove",
+        "image.remove", "image.prune", "agent.stop", "agent.forget", "agent.cancel",
     }
 )  # fmt: skip
 

@@ -84,6 +84,10 @@ def _add_run_options(parser: Parser) -> None:
         "--attended", action="store_true",
         help="let it ask before it acts, as it does without a sandbox",
     )  # fmt: skip
+    group.add_argument(
+        "--no-login", action="store_true",
+        help="without your login or key, such as for a model on this machine",
+    )  # fmt: skip
     again = group.add_mutually_exclusive_group()
     again.add_argument(
         "--continue", dest="resume_last", action="store_true",
@@ -109,11 +113,6 @@ def _add_run_options(parser: Parser) -> None:
         help="set a variable; without a value it is taken from here",
     )  # fmt: skip
     end = parser.add_argument_group("project and end")
-    end.add_argument(
-        "--at", metavar="same|PATH",
-        help="where the project is inside: at its path here (same, the default), or at PATH, such "
-        "as /workspace",
-    )  # fmt: skip
     add_branch_option(parser)
     end.add_argument(
         "--worktree", metavar="NAME", nargs="?", const="",
@@ -128,6 +127,7 @@ def _add_run_options(parser: Parser) -> None:
     what = end.add_mutually_exclusive_group()
     what.add_argument("--keep", action="store_true", help="keep the sandbox without asking")
     what.add_argument("--rm", action="store_true", help="remove the sandbox without asking")
+    end.add_argument("--summary", metavar="FILE", help="write what became of it to a file, as JSON")
     parser.add_argument(
         "--json", action="store_true", help="print the agent's own events, one JSON object a line"
     )
@@ -182,9 +182,31 @@ def _add_agent_names(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
 
 
 def _add_login_verbs(verbs: Any) -> None:
-    _add_agent_name(_verb(verbs, "login", "log in with an agent; its login stays outside"))
+    login = _verb(verbs, "login", "log in with an agent; its login stays outside")
+    login.description = (
+        "Logs in with an agent, once for all of its sandboxes, which get placeholders. Without an "
+        "option the agent's own login is run in a sandbox that is made for that alone, and taken "
+        "out of it; the daemon refreshes it from then on."
+    )
+    _add_agent_name(login)
+    how = login.add_mutually_exclusive_group()
+    how.add_argument(
+        "--api-key", action="store_true", help="an API key, from stdin, or asked for without echo"
+    )
+    how.add_argument(
+        "--from-env", action="store_true", help="an API key, from the variable of its name here"
+    )
+    how.add_argument(
+        "--import", dest="import_file", nargs="?", const="", metavar="FILE",
+        help="the login that the agent itself keeps on this machine, or in FILE; -: from stdin",
+    )  # fmt: skip
+    login.add_argument(
+        "--key", metavar="NAME", help="which API key, of an agent that takes several"
+    )
     _add_agent_name(_verb(verbs, "logout", "forget the login with an agent"))
-    _add_agent_name(_verb(verbs, "status", "show the logins with agents"), nargs="?")
+    status = _verb(verbs, "status", "show the logins with agents, and what enters sandboxes")
+    status.add_argument("--refresh", action="store_true", help="ask for a new token first")
+    _add_agent_name(status, nargs="?")
 
 
 # -- sessions ------------------------------------------------------------------------------------
@@ -193,6 +215,9 @@ def _add_login_verbs(verbs: Any) -> None:
 def _add_session_verbs(verbs: Any) -> None:
     sessions = _verb(verbs, "sessions", "list sessions of agents, the newest first")
     sessions.add_argument("--agent", metavar="AGENT", help="of this agent only")
+    sessions.add_argument(
+        "--project", metavar="DIR", help="of this directory only; .: of the one you are in"
+    )
     sessions.add_argument("--running", action="store_true", help="only those that go on")
     sessions.add_argument("-n", "--lines", type=count, metavar="N", help="no more (default: 20)")
     attach = verbs.add_parser(
@@ -236,10 +261,33 @@ def add_acp(commands: Any) -> None:
         "acp",
         help="serve an agent in a sandbox to an editor, on stdin and stdout",
         description="Speaks the Agent Client Protocol on stdin and stdout with the editor that "
-        "started it, as AGENT, which runs in a sandbox that has the editor's project.",
+        "started it, as AGENT, which runs in a sandbox that has the editor's project, "
+        "copy-on-write. Its files and terminals are the sandbox's, never the editor's. When the "
+        "editor goes the agent stays for a while, and the next editor finds it again. Words after "
+        "-- are the command line of an agent that has no definition; AGENT is then its name.",
     )
     _add_agent_name(parser)
     parser.takes_words = True
+    parser.add_argument(
+        "--apply", choices=("ask", "never", "turn"), default="ask",
+        help="what becomes of its changes at the end of a turn: the editor asks you (default), "
+        "they stay in the sandbox, or they are applied; what is held back is so always",
+    )  # fmt: skip
+    parser.add_argument(
+        "--at", metavar="same|PATH", default="same",
+        help="where the project is inside: at its path here (same, the default), or at PATH",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
+    )
+    parser.add_argument(
+        "--mcp", action="append", metavar="NAME",
+        help="an MCP server of yours that it may use; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-login", dest="login", action="store_false",
+        help="without your login with it, for a model that needs none",
+    )  # fmt: skip
     parser.add_argument("--model", metavar="MODEL", help="as the agent calls it (default: its own)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",
@@ -259,6 +307,10 @@ def add_replay(commands: Any) -> None:
     parser.add_argument(
         "--idle", type=duration, metavar="TIME", help="no pause longer than this (default: 2s)"
     )
-    parser.add_argument("--export", metavar="FILE", help="write it as an asciicast file instead")
+    parser.add_argument("--cat", action="store_true", help="all at once, without pauses")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE",
+        help="write the recording to FILE instead, as it is (asciicast v2); -: stdout",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print its events, one object a line")
     _add_session(parser)

@@ -26,6 +26,8 @@ TYPE_CHECKING = False  # as in typing, which the command line does not load
 if TYPE_CHECKING:
     from typing import Any
 
+    from agentkernel.cli.escapes import Screen
+
 _STDIN, _STDOUT, _STDERR, _CONTROL = 0, 1, 2, 3
 _CHUNK = 1 << 16
 _AHEAD = 1 << 18
@@ -38,7 +40,8 @@ _GOODBYE_SECONDS = 5.0
 class Console:
     """`follow`: a job, which goes on without us; signals end our listening, not the job, and on a
     terminal, where Ctrl-C is the job's, Ctrl-\\ twice does (`left`).
-    `prepares`: until the command has started signals end us, and so what is made for it."""
+    `prepares`: until the command has started signals end us, and so what is made for it.
+    `screen`: what passes from the command to the terminal, and how its traces are removed."""
 
     def __init__(
         self,
@@ -51,7 +54,9 @@ class Console:
         prepares: bool = False,
         quiet: bool = False,
         state_dir: str = "",
+        screen: Screen | None = None,
     ) -> None:
+        self._screen = screen
         self._socket = connection
         self._decoder = decoder
         self._terminal = terminal
@@ -89,6 +94,9 @@ class Console:
                 return BROKEN_PIPE
             finally:
                 self._socket.close()
+                if self._screen is not None:
+                    with contextlib.suppress(OSError):
+                        os.write(1, self._screen.undo())
 
     def _enter_raw(self) -> None:
         if self._terminal:
@@ -154,6 +162,8 @@ class Console:
         if payload[0] in (_STDOUT, _STDERR):
             self._output_fd = payload[0]
             self._output = memoryview(payload)[1:]
+            if self._screen is not None:
+                self._output = memoryview(self._screen.pass_on(payload[1:]))
         elif payload[0] == _CONTROL:
             self._hear(wire.parse_object(payload[1:]))
 

@@ -105,7 +105,7 @@ agentkernel agent run claude
 agentkernel agent run claude "make the tests pass"
 agentkernel agent run codex --yes --timeout 30m "update the dependencies" -- --config x=y
 agentkernel agent run gemini --json --rm -
-agentkernel agent run my-agent --at /workspace --allow api.example.org""",
+agentkernel agent run my-agent --workspace-path /workspace --allow api.example.org""",
     **{
         name: f'''\
 agentkernel {name}
@@ -120,11 +120,16 @@ agentkernel {name} --continue --branch fix "now the other test"'''
 agentkernel agent update
 agentkernel agent update claude --version 2.1.40""",
     "agent remove": "agentkernel agent remove codex",
-    "agent login": "agentkernel agent login claude",
+    "agent login": """\
+agentkernel agent login codex
+agentkernel agent login claude --import
+agentkernel agent login claude --api-key < key
+agentkernel agent login aider --from-env --key OPENROUTER_API_KEY""",
     "agent logout": "agentkernel agent logout claude",
     "agent status": """\
 agentkernel agent status
-agentkernel agent status claude --json""",
+agentkernel agent status claude --json
+agentkernel agent status codex --refresh""",
     "agent sessions": "agentkernel agent sessions --agent claude --running",
     "agent attach": "agentkernel agent attach 0123456789abcdefghij",
     "agent stop": "agentkernel agent stop 0123456789abcdefghij",
@@ -137,7 +142,8 @@ agentkernel acp claude
 agentkernel acp gemini --memory 4G --allow api.example.org""",
     "replay": """\
 agentkernel replay 0123456789abcdefghij
-agentkernel replay --speed 4 --export session.cast 0123456789abcdefghij""",
+agentkernel replay --speed 4 0123456789abcdefghij
+agentkernel replay -o session.cast 0123456789abcdefghij""",
     "image": """\
 agentkernel image pull debian:12
 agentkernel image list

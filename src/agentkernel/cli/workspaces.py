@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from agentkernel.cli.notices import Connected
 from agentkernel.cli.values import printable
@@ -34,20 +34,25 @@ def apply(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(done))
         return 0 if done["complete"] else 1
+    show_applied(done)
+    return 0 if done["complete"] else 1
+
+
+def show_applied(done: dict[str, Any], stream: TextIO | None = None) -> None:
+    """What became of each file; what was not applied, on stderr."""
     for file in done["files"]:
         name = printable(file["path"])
         if file["outcome"] in ("applied", "merged"):
             merged = "  (merged)" if file["outcome"] == "merged" else ""
-            print(f"{_SIGNS[file['kind']]}  {name}{merged}")
+            print(f"{_SIGNS[file['kind']]}  {name}{merged}", file=stream)
         else:
             words = f"{file['outcome']}: {name}: {printable(file['why'])}"
             print(f"agentkernel: {words}", file=sys.stderr)
     if done["ref"] is not None:
         what = f"commit {done['commit']} on" if done["commit"] else "nothing to commit on"
-        print(printable(f"{what} {done['ref']}"))
+        print(printable(f"{what} {done['ref']}"), file=stream)
     if any(file["outcome"] == "held" for file in done["files"]):
         print("hint: look at it with `diff`, then --allow-risky", file=sys.stderr)
-    return 0 if done["complete"] else 1
 
 
 def discard(options: argparse.Namespace) -> int:
@@ -60,19 +65,22 @@ def discard(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     with _sandbox(options.name) as sandbox:
-        found = sandbox.workspace.diff()
-    if options.json:
-        print(json.dumps(found))
-    elif options.stat:
-        _show_stat(found["changes"])
-    else:
-        _show_patch(found["patch"])
-    if not options.json:
-        _show_notes(found)
+        show_diff(sandbox.workspace.diff(), options)
     return 0
 
 
-def _show_patch(text: str) -> None:
+def show_diff(found: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(found))
+        return
+    if options.stat:
+        _show_stat(found["changes"])
+    else:
+        show_patch(found["patch"])
+    show_notes(found)
+
+
+def show_patch(text: str) -> None:
     """Exactly, for `git apply`; on a terminal without what a guest could do to it."""
     if sys.stdout.isatty():
         text = "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
@@ -95,12 +103,14 @@ def _show_stat(changes: list[dict[str, Any]]) -> None:
     print(f"{len(changes)} changed, +{added} -{removed} lines")
 
 
-def _show_notes(found: dict[str, Any]) -> None:
+def show_notes(found: dict[str, Any]) -> None:
     for change in found["changes"]:
         name = printable(change["path"])
         if change["held_back"]:
             why = f"held back from apply: {printable(change['held_back'])}"
             print(f"agentkernel: {name}: {why}", file=sys.stderr)
+        if change["note"]:
+            print(f"agentkernel: {name}: {printable(change['note'])}", file=sys.stderr)
         if change["problem"]:
             print(f"agentkernel: {name}: {printable(change['problem'])}", file=sys.stderr)
         elif change["host_changed"]:

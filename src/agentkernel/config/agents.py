@@ -11,7 +11,7 @@ from typing import Any
 from agentkernel.config.networks import check_presets, check_targets
 
 AGENT_WANTS = "a section with model, presets, allow, mcp, setup, attended or sandbox_tools"
-MCP_WANTS = "a section with a command (a list) or a url, and env or headers"
+MCP_WANTS = "a section with a command (a list) or a url, and env or headers, allow, secrets"
 AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 MCP_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 _URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]{1,2000}\Z")
@@ -73,6 +73,8 @@ _SERVER: Mapping[str, Callable[[Any], Any]] = {
     "url": _url,
     "env": _texts,
     "headers": _texts,
+    "allow": check_targets,
+    "secrets": _words,
 }
 
 

@@ -84,6 +84,8 @@ class AttachedProcess(Protocol):
     def output_bytes(self) -> int: ...
     @property
     def offsets(self) -> Mapping[Channel, int]: ...
+    @property
+    def input_bytes(self) -> int | None: ...
     async def output(self) -> Chunk | None: ...
     async def started(self) -> None: ...
     async def write(self, data: bytes) -> None: ...
@@ -104,6 +106,7 @@ class GuestProcess:
         self.status: ExitStatus | None = None
         self._stream = stream
         self._given: Output | None = None
+        self._input_bytes: int | None = None
         self._offsets = {Channel.STDOUT: 0, Channel.STDERR: 0}
 
     @classmethod
@@ -154,6 +157,11 @@ class GuestProcess:
         """Where the output that comes next begins."""
         return self._offsets
 
+    @property
+    def input_bytes(self) -> int | None:
+        """How much of its input had come, ever, when somebody attached to it; None: nobody did."""
+        return self._input_bytes
+
     async def output(self) -> Chunk | None:
         """The next bytes of stdout or stderr; None at the end, when `status` is set.
 
@@ -195,6 +203,7 @@ class GuestProcess:
                 Channel.STDOUT: count(body, "out"),
                 Channel.STDERR: count(body, "err"),
             }
+            self._input_bytes = count(body, "in")
         elif body.get("ev") == "dropped" and body.get("ch") in (1, 2):
             self._offsets[Channel(body["ch"])] = count(body, "offset")
 

@@ -7,11 +7,13 @@ from typing import Final, Literal
 import msgspec
 
 Kind = Literal[
-    "sandboxes", "volumes", "layers", "blobs", "downloads", "builds", "records", "audit", "logs"
-]
+    "sandboxes", "volumes", "kits", "layers", "blobs", "downloads", "builds", "records", "audit",
+    "logs",
+]  # fmt: skip
 ABOUT: Final[dict[Kind, str]] = {
     "sandboxes": "files of sandboxes; those of stopped ones can go",
     "volumes": "files of volumes; those that no sandbox has can go",
+    "kits": "agents as they are installed; older ones that no sandbox has can go",
     "layers": "layers of images, unpacked; those that nothing stands on can go",
     "blobs": "images as they came; those without a name or a sandbox can go",
     "downloads": "parts of blobs that were not fetched to their end",

@@ -118,20 +118,22 @@ class Kernel(Lives):
         self.workspaces = Workspaces(self._store, self._find, self.trail, self.backends)
         native = self.backends[DEFAULT_BACKEND]
         self.volumes = Volumes(self._store, self.trail, self.state_dir, native)
+        self.agents = Agents(self)
         self.system = System(
             self._store,
             self.trail,
             self.state_dir,
             self.volumes,
             self.images,
+            self.agents.kits,
             self._remove_pruned,
         )
-        self.agents = Agents(self)
         self._reaper = Reaper(self, Watch(self._store, self.jobs))
         try:
             await self.tokens.load()
             await self.backends.collect_garbage()
             await self.volumes.load()
+            await self.agents.kits.load()
             self._live = await reconcile(self._store, self.backends, self.trail)
             for record in await self._store.all_sandboxes():
                 if record.state in ("running", "error"):
@@ -140,6 +142,7 @@ class Kernel(Lives):
             self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
             await self.ports.open_all(self._live)
+            await self.agents.sessions.load()
         except BaseException:
             await self._close()
             raise
@@ -154,11 +157,13 @@ class Kernel(Lives):
         trace: TracebackType | None,
     ) -> None:
         await self._reaper.stop()
+        await self.agents.sessions.close()
         await self.agents.logins.close()
         await self._close()
 
     async def _close(self) -> None:
         """Lets go of everything; what runs goes on."""
+        await self.agents.kits.close()
         await self.images.close()
         await self.networks.close()
         await self.workspaces.close()

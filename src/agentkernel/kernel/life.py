@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from agentkernel import faults
 from agentkernel.audit.trail import audited
-from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage
+from agentkernel.backends.base import Blueprint, Progress, Sandbox, SandboxUsage, VolumeMount
 from agentkernel.backends.registry import Backends
 from agentkernel.errors import (
     AgentKernelError,
@@ -26,6 +26,7 @@ from agentkernel.errors import (
     NotFoundError,
 )
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.agents.agents import Agents
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.image_use import with_image
@@ -66,6 +67,7 @@ class Lives(Changes, Looks):
     system: System
     images: Images
     templates: Templates
+    agents: Agents
     _admission: Admission
     _making: NetworkMaking
 
@@ -88,18 +90,22 @@ class Lives(Changes, Looks):
         id: str | None = None,
         secrets_of: str | None = None,
         building: bool = False,
+        mounts: Sequence[VolumeMount] = (),
     ) -> SandboxRecord:
         """Makes and starts a sandbox. When it raises, nothing of it is left.
 
         `id`: the one it is to have. A record with another one was there before, by `idempotency`.
         `owned`: it ends with this process, however that ends, and is removed by the next Kernel.
         `secrets_of`: whose secrets it may use; its owner's, unless given. `building`: its changes
-        are to become a layer.
+        are to become a layer. `mounts`: volumes that it has besides those of the spec.
         """
         for what, seconds in (("ttl", ttl_seconds), ("idle timeout", idle_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         spec = applied(spec)
+        if spec.agents:
+            spec, kits = await self.agents.equip(spec, owner=secrets_of or owner, progress=progress)
+            mounts = [*mounts, *kits]
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):
             raise InvalidInputError(
@@ -123,7 +129,9 @@ class Lives(Changes, Looks):
             blueprint = msgspec.structs.replace(blueprint, network=setup)
         self.system.require_space()
         self.trail.found(blueprint.id, name)
-        volumes = await self.volumes.find(spec, owner, workspace=blueprint.workspace)
+        volumes = await self.volumes.find(
+            spec, owner, workspace=blueprint.workspace, besides=mounts
+        )
         blueprint = msgspec.structs.replace(blueprint, volumes=volumes)
         now = time.time()
         record = SandboxRecord(

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.audit.trail import Trail, audited
+from agentkernel.config.addresses import joined
 from agentkernel.errors import AgentKernelError, InvalidInputError
 from agentkernel.images.view import View
 from agentkernel.kernel.jobs import Find
@@ -48,6 +49,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     port: Annotated[int, Meta(ge=1, le=65535)] = 443
     method: Annotated[str, Meta(pattern=r"\A[A-Za-z]{1,32}\Z")] | None = None
     path: Annotated[str, Meta(max_length=1024)] | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a sandbox would like to have of its user, in the words of whatever runs in it: a host to
+    reach, or (without one) a port of its own to be published."""
+
+    host: Annotated[str, Meta(max_length=300)] = ""
+    port: Annotated[int, Meta(ge=1, le=65535)] = 443
+    reason: Annotated[str, Meta(max_length=500)] = ""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +134,26 @@ class NetworkControl:
             question.path or "/",
             name=record.name or record.id,
         )
+
+    @audited("network.ask")
+    async def ask(self, id: str, asked: Asked, *, owner: str | None = None) -> str:
+        """Tells the user, by an event, that the sandbox asks for something. Nothing else changes:
+        to give it is the user's to do, by the command that is returned."""
+        record, _ = await self._find(id, owner)
+        name = record.name or record.id
+        body: dict[str, Any] = {"port": asked.port, "reason": _line(asked.reason)}
+        if asked.host:
+            host = _canonical(asked.host)
+            target = joined(host, asked.port)
+            parse_target(target, source="")  # one that could be given
+            body |= {"host": host, "what": "host"}
+            command = f"agentkernel network allow {name} {target}"
+        else:
+            body["what"] = "port"
+            command = f"agentkernel port publish {name} {asked.port}"
+        event = event_of(record, "network.asked", **body, change=command)
+        await self._store.append_events([event])
+        return command
 
     @audited("network.replace")
     async def replace(
@@ -237,6 +267,11 @@ def _canonical(host: str) -> str:
         return str(parse_address(host))
     except InvalidInputError:
         return written_name(host)
+
+
+def _line(text: str) -> str:
+    """Whatever a guest wrote, as one line for a screen."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
 def setting_of(record: SandboxRecord) -> NetworkSetting | None:

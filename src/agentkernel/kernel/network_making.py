@@ -19,6 +19,7 @@ from agentkernel.images.view import View
 from agentkernel.network.guest_files.page import network_page
 from agentkernel.network.guest_files.setup import network_setup
 from agentkernel.network.policy.model import (
+    MCP_MACHINE,
     NetworkSetting,
     NetworkSetup,
     Operator,
@@ -158,7 +159,13 @@ def _reaching(
     phase is closed altogether."""
     if not secrets:
         return setting
-    targets = dict.fromkeys((host, bound.reference) for bound in secrets for host in bound.hosts)
+    targets = dict.fromkeys(
+        (host, bound.reference)
+        for bound in secrets
+        for host in bound.hosts
+        # Of what is on this machine a rule has to say the path, too.
+        if split_target(host)[0] != MCP_MACHINE
+    )
     rules = tuple(
         Rule(
             host=split_target(host)[0],

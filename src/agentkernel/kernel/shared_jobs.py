@@ -75,6 +75,8 @@ class SharedJob:
         self.over = False
         self.started = asyncio.Event()
         self.first = 0
+        # Of its input, by all listeners.
+        self.given = 0
         self.pieces: deque[Chunk] = deque()
         # Half of what is kept is for those who come later and want to see what was before.
         begin = {one: max(0, min(wanted[one], written[one] - KEEP // 2)) for one in _OUTPUTS}
@@ -182,6 +184,12 @@ class Listener:
         return sum(self._offsets.values())
 
     @property
+    def input_bytes(self) -> int | None:
+        """By all of them: who writes alone knows by it what has arrived."""
+        before = self._job.process.input_bytes
+        return None if before is None else before + self._job.given
+
+    @property
     def offsets(self) -> Mapping[Channel, int]:
         return self._offsets
 
@@ -216,6 +224,7 @@ class Listener:
 
     async def write(self, data: bytes) -> None:
         async with self._job.writing:
+            self._job.given += len(data)
             await self._job.process.write(data)
 
     def close_stdin(self) -> None:

@@ -21,11 +21,13 @@ from agentkernel.backends.local.volumes import Measured, measure
 from agentkernel.errors import AgentKernelError, ResourceExhaustedError
 from agentkernel.images import cache
 from agentkernel.images.building.cache import build_cache_bytes, prune_build_cache
+from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.disk_records import ABOUT, DiskPart, DiskUsage, Kind, Pruned, PrunedItem
 from agentkernel.kernel.image_care import Unused, is_of_an_image
 from agentkernel.kernel.images import Images
 from agentkernel.kernel.store import NewEvent, SandboxRecord, Store
-from agentkernel.kernel.volumes import Volumes
+from agentkernel.kernel.volume_records import VolumeInfo
+from agentkernel.kernel.volumes import OURS, Volumes
 from agentkernel.space import require_space, room_at
 
 # A process may have looked a layer up and not have written down that a sandbox stands on it.
@@ -44,6 +46,7 @@ class System:
         state_dir: Path,
         volumes: Volumes,
         images: Images,
+        kits: Kits,
         remove: Callable[[SandboxRecord], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -52,6 +55,7 @@ class System:
         self._volumes = volumes
         self._remove = remove
         self._images = images
+        self._kits = kits
         self._directory = images.store.directory
         self._told_at = -_TELL_EVERY_SECONDS
 
@@ -79,15 +83,9 @@ class System:
             _part("sandboxes", list(sandboxes.values()), [
                 sandboxes[record.id] for record in records if record.state == "stopped"
             ]),
-            DiskPart(
-                kind="volumes",
-                about=ABOUT["volumes"],
-                count=len(volumes),
-                bytes=sum(info.used_bytes or 0 for info in volumes),
-                reclaimable_bytes=sum(
-                    info.used_bytes or 0 for info in volumes if not info.sandboxes
-                ),
-                complete=all(info.used_complete for info in volumes),
+            _volume_part("volumes", volumes, [info for info in volumes if not info.sandboxes]),
+            _volume_part(
+                "kits", await self._volumes.list(OURS, usage=True), await self._kits.unused()
             ),
             _part("layers", list(layers.values()), [
                 layers[path] for path in await self._unused_layers(unused) if path in layers
@@ -152,13 +150,14 @@ class System:
         volumes: bool = False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Removes unused layers, blobs and parts of downloads; `sandboxes`: and the owner's stopped
-        sandboxes; `volumes`: and the owner's volumes that then nobody has. What can't be removed is
-        told, and keeps nothing else from going."""
+        """Removes unused layers, blobs, parts of downloads and older kits; `sandboxes`: and the
+        owner's stopped sandboxes; `volumes`: and the owner's volumes that then nobody has. What
+        can't be removed is told, and keeps nothing else from going."""
         self.trail.found(None, None)
         items = [
             *(await self._prune_sandboxes(owner, dry_run) if sandboxes else []),
             *(await self._prune_volumes(owner, sandboxes, dry_run) if volumes else []),
+            *await self._prune_kits(dry_run),
             *await self._prune_images(dry_run),
         ]
         freed = sum(item.bytes for item in items if item.problem is None)
@@ -197,6 +196,13 @@ class System:
                 kind="volumes", id=info.id, name=info.name, bytes=info.used_bytes or 0
             )
             items.append(item if dry_run else await _tried(item, self._volumes.remove(info.id)))
+        return items
+
+    async def _prune_kits(self, dry_run: bool) -> list[PrunedItem]:
+        items = []
+        for info in await self._kits.unused():
+            item = PrunedItem(kind="kits", id=info.id, name=info.name, bytes=info.used_bytes or 0)
+            items.append(item if dry_run else await _tried(item, self._kits.drop(info.id)))
         return items
 
     async def _prune_images(self, dry_run: bool) -> list[PrunedItem]:
@@ -243,6 +249,19 @@ async def _tried(item: PrunedItem, work: Awaitable[None]) -> PrunedItem:
     except AgentKernelError as exc:
         return msgspec.structs.replace(item, problem=exc.message)
     return item
+
+
+def _volume_part(
+    kind: Kind, found: Sequence[VolumeInfo], reclaimable: Sequence[VolumeInfo]
+) -> DiskPart:
+    return DiskPart(
+        kind=kind,
+        about=ABOUT[kind],
+        count=len(found),
+        bytes=sum(info.used_bytes or 0 for info in found),
+        reclaimable_bytes=sum(info.used_bytes or 0 for info in reclaimable),
+        complete=all(info.used_complete for info in found),
+    )
 
 
 def _directories(parent: Path) -> list[Path]:

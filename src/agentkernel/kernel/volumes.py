@@ -24,7 +24,7 @@ from agentkernel import faults
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.backends.base import Backend, Blueprint, Sandbox, VolumeMount
 from agentkernel.backends.local.volumes import VolumeFiles
-from agentkernel.config.volumes import parse_volumes
+from agentkernel.config.volumes import VolumeRequest, is_below, parse_volumes
 from agentkernel.errors import (
     AgentKernelError,
     ConflictError,
@@ -43,6 +43,8 @@ from agentkernel.workspaces.model import Workspace
 log = logging.getLogger("agentkernel.kernel")
 
 MAX_VOLUMES: Final = 1000
+OURS: Final = "@agentkernel"
+"""Owns volumes that are kept for everybody, such as kits of agents. No caller can be called so."""
 # Each has a sandbox, which nobody else counts.
 MAX_ARCHIVES: Final = 8
 _IMPORT: Final = "an import"
@@ -84,10 +86,12 @@ class Volumes:
     # -- looking ---------------------------------------------------------------------------------
 
     async def list(self, owner: str | None = None, *, usage: bool = False) -> List[VolumeInfo]:
-        """In the order they were made. `usage`: with what each takes on the disk, which takes as
-        long as to look at all of their files."""
+        """In the order they were made; of all owners, without ours, if none is given. `usage`: with
+        what each takes on the disk, which takes as long as to look at all of their files."""
         records = [
-            record for record in self._records.values() if owner is None or record.owner == owner
+            record
+            for record in self._records.values()
+            if (record.owner != OURS if owner is None else record.owner == owner)
         ]
         return await self._shown(records, usage)
 
@@ -165,6 +169,13 @@ class Volumes:
             faults.point("volume.imported")
         return self._records[record.id]
 
+    @contextlib.asynccontextmanager
+    async def filling(self, name: str) -> AsyncIterator[VolumeMount]:
+        """A new volume of ours: whole at the end of the block, until which only sandboxes that are
+        made with this mount have it; or nothing of it, if the block raises or this process dies."""
+        async with self._making(name, OURS, None, False) as record:
+            yield mount_of(record, EXPORT_PATH, read_only=False)
+
     async def _with_space(self, pieces: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
         """The reserve is looked at on the way: an archive does not say how large it is."""
         since = 0
@@ -209,9 +220,10 @@ class Volumes:
                     f"there is a volume named {name} already",
                     hint="choose another name, or remove that one first",
                 )
-            if len(self._records) >= MAX_VOLUMES:
+            others = sum(one.owner != OURS for one in self._records.values())
+            if owner != OURS and others >= MAX_VOLUMES:
                 raise ResourceExhaustedError(
-                    f"there are {len(self._records)} volumes, which is the most there may be",
+                    f"there are {others} volumes, which is the most there may be",
                     hint="remove some: `agentkernel volume list`",
                 )
             record = VolumeRecord(
@@ -313,7 +325,7 @@ class Volumes:
                 f"{MAX_ARCHIVES} volumes are being imported or exported",
                 hint="wait until one is done",
             )
-        mount = _mount(record, EXPORT_PATH, read_only)
+        mount = mount_of(record, EXPORT_PATH, read_only)
         blueprint = expand(SandboxSpec(toolchains=False), owned=True)
         blueprint = msgspec.structs.replace(blueprint, volumes=(mount,), hostname="volume")
         self._hold([mount], blueprint.id, words, making=not read_only)
@@ -331,21 +343,28 @@ class Volumes:
     # -- for sandboxes ---------------------------------------------------------------------------
 
     async def find(
-        self, spec: SandboxSpec, owner: str, *, workspace: Workspace | None = None
+        self,
+        spec: SandboxSpec,
+        owner: str,
+        *,
+        workspace: Workspace | None = None,
+        besides: Sequence[VolumeMount] = (),
     ) -> tuple[VolumeMount, ...]:
-        """Those that a spec names, made where there are none. Raises InvalidInputError."""
-        if not spec.volumes:
-            return ()
+        """Those that a spec names, made where there are none, and `besides`, whose places are
+        taken. Raises InvalidInputError."""
         target = None if workspace is None else workspace.target
-        found = []
-        for wanted in parse_volumes(spec.volumes, workspace=target):
+        requests = parse_volumes(spec.volumes, workspace=target)
+        for mount in besides:
+            _refuse_at(mount.path, requests)
+        found = list(besides)
+        for wanted in requests:
             is_new = False
             async with self._finding:  # of several who want a new one, one makes it
                 try:
                     record = self._get(wanted.name, str(owner))
                 except NotFoundError:
                     record, is_new = await self.create(wanted.name, owner=owner), True
-            mount = _mount(record, wanted.path, wanted.read_only)
+            mount = mount_of(record, wanted.path, wanted.read_only)
             found.append(msgspec.structs.replace(mount, is_new=is_new))
         return tuple(found)
 
@@ -366,7 +385,9 @@ class Volumes:
     ) -> None:
         for mount in mounts:
             record = self._records.get(mount.id)
-            if record and record.state == "creating" and not making:
+            # One of ours is known only to whoever fills it, until it is whole.
+            is_filled = making or (record is not None and record.owner == OURS)
+            if record and record.state == "creating" and not is_filled:
                 raise ConflictError(f"the volume {mount.name} is being made", hint=_WAIT)
             if record is None or record.state == "removing":
                 raise NotFoundError(
@@ -390,7 +411,7 @@ class Volumes:
                 del self._holders[id]
 
 
-def _mount(record: VolumeRecord, path: str, read_only: bool) -> VolumeMount:
+def mount_of(record: VolumeRecord, path: str, read_only: bool) -> VolumeMount:
     return VolumeMount(
         id=record.id,
         name=record.name,
@@ -399,6 +420,16 @@ def _mount(record: VolumeRecord, path: str, read_only: bool) -> VolumeMount:
         quota_bytes=record.quota_bytes,
         exclusive=record.exclusive,
     )
+
+
+def _refuse_at(path: str, wanted: Iterable[VolumeRequest]) -> None:
+    for one in wanted:
+        if one.path == path or is_below(one.path, path) or is_below(path, one.path):
+            raise InvalidInputError(
+                f"the volume {one.name} can't be at {one.path}: the sandbox has something of its "
+                f"own at {path}",
+                hint="choose another place, such as /data",
+            )
 
 
 def _event(record: VolumeRecord, kind: str, **body: str) -> NewEvent:

@@ -37,10 +37,13 @@ class Published(Said, frozen=True, kw_only=True, tag="published"):
 
 
 class Started(Said, frozen=True, kw_only=True, tag="started"):
-    """It runs. `stdin_window`: how much of stdin is read ahead of the command."""
+    """It runs. `stdin_window`: how much of stdin is read ahead of the command. `stdin_offset`: how
+    much of its stdin had come before, of a job that nobody else is attached to: whoever was cut off
+    goes on from there."""
 
     pid: int
     stdin_window: int
+    stdin_offset: int | None = None
 
 
 class Taken(Said, frozen=True, kw_only=True, tag="taken"):

@@ -30,8 +30,10 @@ from agentkernel.audit.trail import acting
 from agentkernel.errors import HostError, PolicyDeniedError
 from agentkernel.kernel.admission import Admission
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.network.policy.model import TOOLS_SOCKET
 from agentkernel.server.app import Service, build_app
 from agentkernel.server.door import Entrance, NetworkEntrance, SocketEntrance
+from agentkernel.server.guest_door import GuestDoor
 from agentkernel.server.handshakes import Handshakes
 from agentkernel.server.mounts import Make
 from agentkernel.server.network import Listen, Network, listening
@@ -102,7 +104,10 @@ async def _serve(
         observers = (service.metrics, service.spans) if service.spans else (service.metrics,)
         kernel.trail.observer = Watching(*observers)
         with contextlib.ExitStack() as stack:
-            servers = [HttpServer(service, stack.enter_context(_listening(state_dir)))]
+            servers: list[HttpServer | GuestDoor] = [
+                HttpServer(service, stack.enter_context(_listening(state_dir, SOCKET_NAME))),
+                GuestDoor(service, stack.enter_context(_listening(state_dir, TOOLS_SOCKET))),
+            ]
             if listen is not None:
                 network = stack.enter_context(listening(listen))
                 service.url, service.hosts = network.url, network.hosts
@@ -211,7 +216,7 @@ class HttpServer:
 
 
 @contextlib.contextmanager
-def _listening(state_dir: Path) -> Iterator[socket.socket]:
+def _listening(state_dir: Path, name: str) -> Iterator[socket.socket]:
     """The socket, for our uid alone from its first moment. The caller holds the state lock."""
     # Through the directory's descriptor, as a path may have 107 bytes only.
     directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -219,23 +224,21 @@ def _listening(state_dir: Path) -> Iterator[socket.socket]:
     mask = os.umask(0o177)
     try:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET_NAME, dir_fd=directory)
-        listener.bind(f"/proc/self/fd/{directory}/{SOCKET_NAME}")
+            os.unlink(name, dir_fd=directory)
+        listener.bind(f"/proc/self/fd/{directory}/{name}")
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as exc:
         listener.close()
         os.close(directory)
-        raise HostError(
-            f"the API socket can't be made: {state_dir / SOCKET_NAME}: {exc.strerror}"
-        ) from None
+        raise HostError(f"the socket can't be made: {state_dir / name}: {exc.strerror}") from None
     finally:
         os.umask(mask)
     try:
         yield listener
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET_NAME, dir_fd=directory)
+            os.unlink(name, dir_fd=directory)
         os.close(directory)
         listener.close()
 

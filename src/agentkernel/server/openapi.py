@@ -34,6 +34,7 @@ _TAGS: Final = {
     "network": "What a sandbox may reach, and what became of it.",
     "images": "What sandboxes are made from: fetched, loaded, saved, removed. Everybody's.",
     "volumes": "Directories that outlive sandboxes, with what is in them.",
+    "agents": "AI agents that run in sandboxes: what is known of them, and their installations.",
     "secrets": "What sandboxes may use without knowing it; no answer has a value.",
     "tokens": "Who may call over a network, and what.",
 }
@@ -47,6 +48,7 @@ _PATH_WORDS: Final = {
     "port": "Number of the port inside.",
     "volume": "Id or name of the volume.",
     "template": "Name of the template.",
+    "agent": "Name of the agent.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

@@ -32,7 +32,7 @@ from agentkernel.server.problems import (
 Handler = Callable[..., Awaitable[Any]]
 Tag = Literal[
     "daemon", "sandboxes", "commands", "jobs", "files", "events", "network", "images", "volumes",
-    "secrets", "tokens",
+    "secrets", "tokens", "agents",
 ]  # fmt: skip
 BYTES: Final = "application/octet-stream"
 TAR: Final = "application/x-tar"

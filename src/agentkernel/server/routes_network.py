@@ -27,6 +27,7 @@ KINDS = (
     "network.limit",
     "network.fault",
     "network.changed",
+    "network.asked",
 )
 
 

@@ -260,7 +260,13 @@ class Frames:
         with contextlib.suppress(SandboxUnavailableError):
             await process.started()
             if process.pid is not None:
-                await self._control(controls.Started(pid=process.pid, stdin_window=STDIN_WINDOW))
+                await self._control(
+                    controls.Started(
+                        pid=process.pid,
+                        stdin_window=STDIN_WINDOW,
+                        stdin_offset=process.input_bytes,
+                    )
+                )
                 self._started.set()
             while True:
                 if until and all(process.offsets[channel] >= until[channel] for channel in until):

@@ -25,8 +25,8 @@ class Visit:
 class Listener:
     """Accepts on 127.0.0.1 until it is closed; each connection has a thread of its own."""
 
-    def __init__(self, address: str = "127.0.0.1", backlog: int = 512) -> None:
-        self._socket = socket.create_server((address, 0), backlog=backlog)
+    def __init__(self, address: str = "127.0.0.1", backlog: int = 512, port: int = 0) -> None:
+        self._socket = socket.create_server((address, port), backlog=backlog)
         self.port: int = self._socket.getsockname()[1]
         self.visits: list[Visit] = []
         self._open: set[socket.socket] = set()

@@ -24,6 +24,8 @@ MAX_TERMINALS: Final = 32
 MAX_CALLS: Final = 64
 """Calls of one agent under way at once."""
 _MOST_PATH: Final = 4096
+_LINE: Final = 'exec 2>&1; eval "$0"'
+_PROGRAM: Final = 'exec "$0" "$@" 2>&1'
 
 CAPABILITIES: Final[dict[str, Any]] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
@@ -66,6 +68,9 @@ class Inside(Protocol):
     async def wait(self, id: str) -> Exit: ...
 
     async def kill(self, id: str) -> None: ...
+
+    async def release(self, id: str) -> None:
+        """Killed, and not shown any more."""
 
 
 class RefusedError(Exception):
@@ -186,7 +191,7 @@ class Services:
 
     async def _release(self, params: dict[str, Any]) -> dict[str, Any]:
         id = _terminal(params)
-        await self._inside.kill(id)
+        await self._inside.release(id)
         self._limits.pop(id, None)
         return {}
 
@@ -206,8 +211,13 @@ def shell_words(command: str, words: list[str]) -> list[str]:
     command without words that could not be a program's name is a shell's line, as editors take
     it."""
     if not words and any(letter in command for letter in " \t\n|&;<>()$`\"'*?#~="):
-        return ["/bin/sh", "-c", f"exec 2>&1\n{command}"]
-    return ["/bin/sh", "-c", 'exec "$0" "$@" 2>&1', command, *words]
+        return ["/bin/sh", "-c", _LINE, command]
+    return ["/bin/sh", "-c", _PROGRAM, command, *words]
+
+
+def is_terminal(argv: list[str]) -> bool:
+    """Whether a job was started as one, and not the agent itself, say."""
+    return argv[:2] == ["/bin/sh", "-c"] and argv[2:3] in ([_LINE], [_PROGRAM])
 
 
 def failure_of(error: AgentKernelError) -> Failure:

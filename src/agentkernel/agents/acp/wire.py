@@ -129,6 +129,10 @@ def encode(message: Message) -> bytes:
             body["error"]["data"] = message.error.data
     else:
         body["result"] = message.result
+    return raw(body)
+
+
+def raw(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode(body) + b"\n"
 
 

@@ -40,6 +40,7 @@ class AsyncCommandStream:
     Leaving it early (`close`, or the end of its `with` block) ends a command after 10 s, and one of
     `run_stream` at once; a job it leaves alone. `notices` are sentences about what does not hold in
     the sandbox, and `truncated` is how far each of its streams was delivered, if not to its end.
+    `stdin_offset`: of a job, how much of its stdin had come before this was attached to it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class AsyncCommandStream:
         offsets: tuple[int, int] = (0, 0),
     ) -> None:
         self.pid: int | None = None
+        self.stdin_offset: int | None = None
         self.notices: list[str] = []
         self.truncated: dict[str, int] = {}
         self._transport = transport
@@ -78,6 +80,11 @@ class AsyncCommandStream:
         if self._result is None:
             raise InvalidInputError("the command has not ended", hint="read its output to the end")
         return self._result
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Of stdout and stderr: where what comes next begins in all that was ever written."""
+        return self._offsets[STDOUT], self._offsets[STDERR]
 
     async def open(self) -> AsyncCommandStream:
         """Starts the command; without it, the first step does. Once only."""
@@ -133,6 +140,12 @@ class AsyncCommandStream:
                 await self._notice(wire.parse_object(message[1:]))
         finally:
             self._turns.give_back()
+
+    async def started(self, *, seconds: float | None = None) -> None:
+        """Returns when it runs (`pid`), or has ended. DaemonTimeoutError after `seconds`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.pid is None and not self._over:
+            await self._step(deadline)
 
     async def wait(self) -> CommandResult:
         """Reads to the end and drops the output."""
@@ -210,6 +223,7 @@ class AsyncCommandStream:
             case "started":
                 self.pid = body.get("pid")
                 self._window = body.get("stdin_window")
+                self.stdin_offset = body.get("stdin_offset")
             case "taken":
                 self._taken = body["bytes"]
             case "notice":
@@ -218,6 +232,7 @@ class AsyncCommandStream:
                 name = "stdout" if body.get("channel") == STDOUT else "stderr"
                 self.truncated[name] = body["offset"]
             case "caught_up":
+                self._offsets = {STDOUT: body["stdout_offset"], STDERR: body["stderr_offset"]}
                 self._over = True
                 await self.close()
             case "offset":

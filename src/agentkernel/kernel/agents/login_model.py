@@ -16,15 +16,17 @@ _LAST_RETRY: Final = 900.0
 
 
 class LoginRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """As kept. `kept`: fields of the agent's file that are no secret. `obtained_at`: when the
-    access token was given. `failures`: how often in a row there was no new one."""
+    """As kept. `key`: the secret that was set for it, if it is an API key. `kept`: fields of the
+    agent's file that are no secret. `obtained_at`: when the access token was given. `failures`: how
+    often in a row there was no new one."""
 
     agent: str
     owner: str
     created_at: float
+    key: str = ""
     account: str = ""
     expires_at: float | None = None
-    obtained_at: float
+    obtained_at: float = 0.0
     refreshed_at: float | None = None
     refreshable: bool = True
     kept: dict[str, Any] = {}
@@ -55,7 +57,7 @@ class LoginRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A login as shown. `kind`: "key": an API key, which is the secret `secret`; "oauth": a
+    """A login as shown. `kind`: "key": API keys, which are the secrets `secrets`; "oauth": a
     subscription. `state`: "failing": the last request for a new token came to nothing, and is
     repeated; "ended": log in again; `problem` says why. `enters`: what of it is inside a sandbox.
     `keys`: secrets that the agent takes as API keys. `file`: where the agent itself keeps its
@@ -65,7 +67,7 @@ class LoginStatus(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = "none"
     state: LoginState = "none"
     account: str = ""
-    secret: str | None = None
+    secrets: list[str] = []
     created_at: float | None = None
     expires_at: float | None = None
     refreshed_at: float | None = None

@@ -22,6 +22,7 @@ from agentkernel.agents.definition import AgentDefinition, Key, OAuth
 from agentkernel.agents.reading import Definitions
 from agentkernel.audit.trail import Trail, audited
 from agentkernel.errors import (
+    ConflictError,
     InvalidInputError,
     LoginEndedError,
     LoginError,
@@ -38,6 +39,8 @@ from agentkernel.network.secrets.bindings import reference_of
 from agentkernel.network.secrets.store import Hidden
 
 NOTHING_ENTERS: Final = "nothing: a placeholder stands for it"
+VARIABLE: Final = "AGENTKERNEL_LOGIN"
+"""Has the placeholder of an access token inside; what is made for a login only is told by it."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,20 @@ class Logins:
     async def use(self, definition: AgentDefinition, *, owner: str) -> LoginUse:
         """The owner's login with this agent, refreshed if it is about to end. Raises
         LoginEndedError, LoginError: there is one that can't be used."""
-        record = self._records.get(owner, definition.name)
+        record = self._oauth_record(definition, owner)
         oauth = definition.login.oauth
         if record is not None and oauth is not None:
             record = await self._usable(definition, record)
             hosts = ",".join(oauth.hosts)
             whose = f" of {record.account}" if record.account else ""
-            return LoginUse((f"{access_name(definition.name)}@{hosts}",), f"the login{whose}")
-        key = await self._key(definition, owner)
-        if key is None:
+            binding = f"{VARIABLE}={access_name(definition.name)}@{hosts}"
+            return LoginUse((binding,), f"the login{whose}")
+        keys = await self._keys(definition, owner)
+        if not keys:
             return LoginUse()
-        where = key.binding.removeprefix("@")
-        binding = f"{key.secret}@{where}" if where else key.secret
-        return LoginUse((binding,), f"the API key {key.secret}")
+        names = ", ".join(key.secret for key in keys)
+        words = f"the API key {names}" if len(keys) == 1 else f"the API keys {names}"
+        return LoginUse(tuple(map(_binding, keys)), words)
 
     async def files(
         self, definition: AgentDefinition, bound: Sequence[SecretBinding], *, owner: str
@@ -99,7 +103,7 @@ class Logins:
         """Files of the agent's home (as "~/…") that stand for the login, made of the placeholders
         that the new sandbox has been given."""
         oauth = definition.login.oauth
-        record = self._records.get(owner, definition.name)
+        record = self._oauth_record(definition, owner)
         wanted = reference_of(owner, access_name(definition.name))
         placeholder = next((each.placeholder for each in bound if each.reference == wanted), None)
         if oauth is None or record is None or placeholder is None:
@@ -110,7 +114,7 @@ class Logins:
         """What is known of the owner's login with an agent. Raises NotFoundError."""
         definition = self._definitions.get(agent)
         login = definition.login
-        record = self._records.get(owner, agent)
+        record = self._oauth_record(definition, owner)
         shown = LoginStatus(
             agent=agent,
             keys=[key.secret for key in login.keys],
@@ -132,16 +136,17 @@ class Logins:
                 enters=login.oauth.leaks or NOTHING_ENTERS,
                 sandboxes=await self._users(owner, access_name(agent)),
             )
-        key = await self._key(definition, owner)
-        if key is None:
+        used = [key.secret for key in await self._keys(definition, owner)]
+        if not used:
             return shown
+        users = [name for secret in used for name in await self._users(owner, secret)]
         return msgspec.structs.replace(
             shown,
             kind="key",
             state="ok",
-            secret=key.secret,
+            secrets=used,
             enters=NOTHING_ENTERS,
-            sandboxes=await self._users(owner, key.secret),
+            sandboxes=list(dict.fromkeys(users)),
         )
 
     async def list(self, *, owner: str) -> List[LoginStatus]:
@@ -203,31 +208,37 @@ class Logins:
             )
         self.trail.found(None, None)
         await self._secrets.keep(key.secret, value, owner=owner)
-        for other in keys[: keys.index(key)]:
-            # One that comes first would be used instead.
-            await self._secrets.forget(other.secret, owner=owner)
         await self._forget(agent, owner)
+        self._records.put(
+            LoginRecord(agent=agent, owner=owner, created_at=time.time(), key=key.secret)
+        )
         return await self.status(agent, owner=owner)
 
     @audited("agent.logout")
     async def remove(self, agent: str, *, owner: str) -> LoginStatus:
-        """Forgets a login: its tokens, or the API key that it is. What the provider knows of it
-        stays there. Raises NotFoundError."""
+        """Forgets a login: its tokens, or the API key that was set for it. What the provider knows
+        of it stays there. Raises NotFoundError, ConflictError."""
         before = await self.status(agent, owner=owner)
+        record = self._records.get(owner, agent)
         if before.kind == "none":
             raise NotFoundError(f"you are not logged in with {agent}")
+        if record is None:
+            names = " ".join(before.secrets)
+            raise ConflictError(
+                f"{agent} uses what you set as a secret ({names}), as other agents may",
+                hint=f"`agentkernel secret remove {names}`",
+            )
         self.trail.found(None, None)
-        if before.kind == "oauth":
-            await self._forget(agent, owner)
-        elif before.secret is not None:
-            await self._secrets.forget(before.secret, owner=owner)
+        await self._forget(agent, owner)
+        if record.key:
+            await self._secrets.forget(record.key, owner=owner)
         return before
 
     @audited("agent.refresh")
     async def refresh(self, agent: str, *, owner: str) -> LoginStatus:
         """Asks for a new access token now. Raises NotFoundError, LoginError, LoginEndedError."""
         oauth = self._oauth(agent)
-        record = self._records.get(owner, agent)
+        record = self._oauth_record(self._definitions.get(agent), owner)
         if record is None:
             raise NotFoundError(f"there is no login with {agent} to refresh")
         self.trail.found(None, None)
@@ -254,6 +265,12 @@ class Logins:
                     raise
         return record
 
+    def _oauth_record(self, definition: AgentDefinition, owner: str) -> LoginRecord | None:
+        record = self._records.get(owner, definition.name)
+        if record is None or record.key or definition.login.oauth is None:
+            return None
+        return record
+
     def _oauth(self, agent: str) -> OAuth:
         oauth = self._definitions.get(agent).login.oauth
         if oauth is None:
@@ -270,10 +287,18 @@ class Logins:
             await self._secrets.forget(access_name(agent), owner=owner)
             await self._secrets.forget(refresh_name(agent), owner=owner)
 
-    async def _key(self, definition: AgentDefinition, owner: str) -> Key | None:
+    async def _keys(self, definition: AgentDefinition, owner: str) -> List[Key]:
         there = {secret.name for secret in await self._secrets.list(owner=owner)}
-        return next((key for key in definition.login.keys if key.secret in there), None)
+        found = [key for key in definition.login.keys if key.secret in there]
+        if record := self._records.get(owner, definition.name):
+            found.sort(key=lambda key: key.secret != record.key)
+        return found if definition.login.all_keys else found[:1]
 
     async def _users(self, owner: str, secret: str) -> List[str]:
         found = await login_users(self._rows, reference_of(owner, secret))
         return [record.name or record.id for record in found]
+
+
+def _binding(key: Key) -> str:
+    where = key.binding.removeprefix("@")
+    return f"{key.secret}@{where}" if where else key.secret

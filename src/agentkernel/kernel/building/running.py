@@ -84,7 +84,7 @@ async def run_task(
     )
     made: list[Layer] = []
     try:
-        await _while_space(kernel, _carry_out(kernel, record.id, task, write))
+        await while_space(kernel, _carry_out(kernel, record.id, task, write))
         faults.point("build.ran")
 
         async def take(sandbox: Sandbox) -> None:
@@ -98,7 +98,7 @@ async def run_task(
     return made[0]
 
 
-async def _while_space(kernel: Kernel, work: Coroutine[Any, Any, None]) -> None:
+async def while_space(kernel: Kernel, work: Coroutine[Any, Any, None]) -> None:
     """A RUN's files have no bound of their own: it ends before it takes what must stay free. Raises
     ResourceExhaustedError."""
     task = asyncio.ensure_future(work)
@@ -146,7 +146,7 @@ async def _carry_out(kernel: Kernel, id: str, task: Task, write: Write) -> None:
             await files.write(SCRIPT, task.script.encode(), mode=0o755)
     words = list(task.words) or _interpreter(task.script)
     options = ProcessOptions(env=task.environment, cwd=task.workdir, user=task.user or None)
-    last = _Last()
+    last = LastLines()
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async with kernel.exec(id, words, options) as process:
         with contextlib.suppress(SandboxUnavailableError):
@@ -159,9 +159,9 @@ async def _carry_out(kernel: Kernel, id: str, task: Task, write: Write) -> None:
     if status.outcome is Outcome.EXITED and status.exit_code == 0:
         return
     raise ImageBuildError(
-        f"line {task.line}: {_ending(status)}: {task.name[:200]}"
+        f"line {task.line}: {ending(status)}: {task.name[:200]}"
         if task.line
-        else f"{_ending(status)}: {task.name[:200]}",
+        else f"{ending(status)}: {task.name[:200]}",
         hint=_hint(status),
         step=task.name[:1000],
         line=task.line,
@@ -176,7 +176,7 @@ def _interpreter(script: str) -> list[str]:
     return [*first.split(None, 1), SCRIPT]
 
 
-def _ending(status: ExitStatus) -> str:
+def ending(status: ExitStatus) -> str:
     if status.outcome is Outcome.EXITED:
         return f"the command ended with status {status.exit_code}"
     if status.outcome is Outcome.OOM:
@@ -194,7 +194,7 @@ def _hint(status: ExitStatus) -> str | None:
     return None
 
 
-class _Last:
+class LastLines:
     """The end of what was written."""
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ class Gateway:
         self, state_dir: str, destination: OriginalDestination = original_destination
     ) -> None:
         self.world = World(state_dir)
-        self.dialler = HostDialler()
+        self.dialler = HostDialler(state_dir)
         self.stopping = asyncio.Event()
         self.emptied = asyncio.Event()
         self._sandboxes: dict[str, Registered] = {}

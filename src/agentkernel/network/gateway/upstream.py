@@ -20,7 +20,14 @@ from agentkernel.network.gateway.flow import Flow, Refused
 from agentkernel.network.gateway.targets import is_address
 from agentkernel.network.policy.addresses import vet
 from agentkernel.network.policy.judging import judge_address
-from agentkernel.network.policy.model import THIS_MACHINE, Operator
+from agentkernel.network.policy.model import (
+    MCP_MACHINE,
+    THIS_MACHINE,
+    TOOLS_GREETING,
+    TOOLS_HOST,
+    TOOLS_SOCKET,
+    Operator,
+)
 from agentkernel.network.policy.names import Address, parse_address
 
 RESOLVE_SECONDS = 8.0
@@ -33,9 +40,10 @@ _LOOKUPS_OF_ONE = 6
 
 
 class HostDialler:
-    """The Dialler of a gateway."""
+    """The Dialler of a gateway. `state_dir`: where the daemon's socket for tools is."""
 
-    def __init__(self) -> None:
+    def __init__(self, state_dir: str = "") -> None:
+        self._state_dir = state_dir
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="resolve")
         self._turns: dict[str, asyncio.Semaphore] = {}
 
@@ -47,6 +55,11 @@ class HostDialler:
 
     async def dial(self, flow: Flow) -> tuple[socket.socket, str]:
         operator = flow.subject.operator
+        # Before anybody's own addresses: what is sent there is meant for nobody else.
+        if flow.host == TOOLS_HOST:
+            return await self._dial_tools(flow), "the daemon"
+        if flow.host == MCP_MACHINE:
+            return await self._connect(flow, self._vetted(flow, [parse_address("127.0.0.1")]))
         written = operator.hosts.get(flow.host)
         if written is not None:
             return await self._dial_written(flow, written)
@@ -68,6 +81,32 @@ class HostDialler:
             sock.close()
             raise
         return sock, address
+
+    async def _dial_tools(self, flow: Flow) -> socket.socket:
+        """A guest says nothing of who it is: which sandbox this is, we know."""
+        greeting = f"{TOOLS_GREETING} {flow.subject.id}\n".encode()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        # Through the directory's descriptor, as a path may have 107 bytes only.
+        directory = -1
+        try:
+            directory = os.open(self._state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await loop.sock_connect(sock, f"/proc/self/fd/{directory}/{TOOLS_SOCKET}")
+                await loop.sock_sendall(sock, greeting)
+        except (OSError, TimeoutError):
+            sock.close()
+            raise Refused(
+                "the sandbox's tools are not there now: the daemon does not run"
+            ) from None
+        except BaseException:
+            sock.close()
+            raise
+        finally:
+            if directory >= 0:
+                os.close(directory)
+        flow.extra["address"] = "the daemon"
+        return sock
 
     async def _dial_written(self, flow: Flow, written: str) -> tuple[socket.socket, str]:
         """An address that the operator wrote is taken as it is."""

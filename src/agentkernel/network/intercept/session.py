@@ -11,11 +11,17 @@ from agentkernel.network.intercept import answers
 from agentkernel.network.intercept.answers import Answer
 from agentkernel.network.intercept.exchange import Exchange, FarClosed
 from agentkernel.network.intercept.guarding import Guard
-from agentkernel.network.intercept.heads import Malformed, RequestHead, read_request_head
+from agentkernel.network.intercept.heads import (
+    Header,
+    Malformed,
+    RequestHead,
+    read_request_head,
+)
 from agentkernel.network.intercept.places import check_place, path_of
 from agentkernel.network.intercept.upstream import reach
 from agentkernel.network.intercept.wire import Lost, Wire
 from agentkernel.network.policy.judging import judge_request
+from agentkernel.network.policy.model import MCP_MACHINE
 
 REPEATABLE = ("GET", "HEAD", "OPTIONS")
 READS = frozenset(REPEATABLE)
@@ -81,11 +87,13 @@ class Session:
 
     async def _serve(self, head: RequestHead) -> bool:
         self._method = head.method
-        guard = Guard(self._flow, secure=self._tls and self._named)
+        # What is for this machine itself is on its way to nobody else.
+        is_here = self._flow.host == MCP_MACHINE
+        guard = Guard(self._flow, secure=is_here or (self._tls and self._named))
         self._path = guard.shown(head.target, path_of(head.target))
         target, alone = self._check(head)
         # Before it is judged: what a verdict says has the path in it, and goes into events.
-        asked, headers = guard.request(target, head.passed_on())
+        asked, headers = guard.request(target, self._headers(head))
         self._judge(head, path_of(target))
         while True:
             far = await self._reach()
@@ -108,6 +116,14 @@ class Session:
         if not exchange.keeps_far:
             self._drop_far()
         return exchange.keeps_client
+
+    def _headers(self, head: RequestHead) -> list[Header]:
+        """As the far side is to see them. Preconditions: `host` was found to be the flow's."""
+        headers = head.passed_on()
+        if self._flow.host != MCP_MACHINE:
+            return headers
+        local = b"localhost:%d" % self._flow.port
+        return [(name, local if name.lower() == b"host" else value) for name, value in headers]
 
     def _check(self, head: RequestHead) -> tuple[bytes, bool]:
         """The target to ask for, and whether the connection has to end with this request. Raises

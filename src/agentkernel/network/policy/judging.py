@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from agentkernel.config.addresses import joined
-from agentkernel.network.policy.model import ANY_NAME, Policy, Rule
+from agentkernel.network.policy.model import ANY_NAME, OUR_NAMES, Policy, Rule
 from agentkernel.network.policy.names import Address
 from agentkernel.network.policy.paths import canonical_path, matches
 
@@ -122,6 +122,8 @@ class Compiled:
         while parent and self._below:
             found += self._below.get(parent, ())
             parent = parent.partition(".")[2]
+        if host.endswith(OUR_NAMES):
+            found = [e for e in found if e.rule.action == "deny" or e.rule.host == host]
         if len(found) > 1:
             found.sort(key=_number)
         return [e for e in found if _has_port(e, port)]

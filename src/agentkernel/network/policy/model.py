@@ -22,6 +22,21 @@ FIRST_PHASE = "default"
 THIS_MACHINE = "host.agentkernel.internal"
 """What sandboxes call the machine they are on: there, `localhost` is the sandbox itself. A rule
 that names it, with ports, leads to the machine's 127.0.0.1."""
+MCP_MACHINE = "mcp.agentkernel.internal"
+"""The same, for MCP servers there: requests say that they are for localhost, as those servers want
+to hear, and a secret that is bound to it is put in without TLS, which it needs nowhere else."""
+TOOLS_HOST = "tools.agentkernel.internal"
+"""What a sandbox calls the daemon's tools for it: they are for the sandbox that the connection is
+of, and there is nothing that it could show to be taken for another."""
+TOOLS_PORT = 80
+TOOLS_PATH = "/mcp"
+TOOLS_SOCKET = "tools.sock"
+"""Where the daemon serves them, in the state directory. A connection begins with the line
+`TOOLS_GREETING ID`, which the gateway says; all that follows is HTTP of the guest's."""
+TOOLS_GREETING = "agentkernel-tools/1"
+OUR_NAMES = ".agentkernel.internal"
+"""How such names end. None of them is meant by a rule for every name, or for all names below one:
+such a rule never means this machine."""
 
 
 class Rule(

@@ -11,7 +11,13 @@ import msgspec
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.network.policy.addresses import own_addresses, special_range
-from agentkernel.network.policy.model import ANY_NAME, DEFAULT_PORTS, THIS_MACHINE, Rule
+from agentkernel.network.policy.model import (
+    ANY_NAME,
+    DEFAULT_PORTS,
+    MCP_MACHINE,
+    THIS_MACHINE,
+    Rule,
+)
 from agentkernel.network.policy.names import Address, written_name
 from agentkernel.network.policy.paths import canonical_path
 
@@ -158,7 +164,7 @@ def _path(text: str) -> str:
 
 def _allowed(rule: Rule, *, port_named: bool) -> Rule:
     """With `private` for what can't be meant otherwise; refused where no rule can help."""
-    if rule.host in ("localhost", THIS_MACHINE) or rule.host.endswith(".localhost"):
+    if rule.host in ("localhost", THIS_MACHINE, MCP_MACHINE) or rule.host.endswith(".localhost"):
         return _of_this_machine(rule, port_named)
     network = network_of(rule.host)
     if network is None:

@@ -1,0 +1,1 @@
+"""An agent for editors: the Agent Client Protocol on stdio, the agent itself in a sandbox."""

@@ -1,0 +1,41 @@
+"""What a bridge needs of where its agent runs, however that came to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentkernel.acp.link import AgentLink
+from agentkernel.agents.acp.paths import PathMap
+from agentkernel.agents.acp.services import Inside
+from agentkernel.client._async.sandbox import AsyncSandbox
+from agentkernel.errors import ConflictError
+
+
+class LoginNeededError(ConflictError):
+    """There is no login with the agent's provider, or it has ended."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A running agent. `workspace`: the sandbox has a copy of the project, whose changes can be
+    applied."""
+
+    sandbox: AsyncSandbox
+    link: AgentLink
+    inside: Inside
+    paths: PathMap
+    workspace: bool = True
+
+
+class Opener(Protocol):
+    """Finds the agent that runs, or starts one."""
+
+    agent: str
+    """What it is called."""
+
+    async def open(self) -> Opened:
+        """Raises AgentKernelError; LoginNeededError if the user has to log in first."""
+
+    async def leave(self, *, idle: bool) -> None:
+        """The editor has gone. `idle`: no turn is under way."""

@@ -1,0 +1,188 @@
+"""An agent's session at this terminal: interactive, or headless with what it prints.
+
+The session belongs to the daemon. A daemon that is started anew is found again, and the session is
+gone on with from where it was read; on a terminal the agent draws it anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import Final
+
+from agentkernel.cli.agent_lines import Lines
+from agentkernel.cli.casts import frames_of
+from agentkernel.cli.console import Console
+from agentkernel.cli.escapes import Modes, Screen
+from agentkernel.cli.local_files import write_all
+from agentkernel.cli.outcome import INTERRUPTED, Ended, say
+from agentkernel.cli.terminal import Terminal
+from agentkernel.client._sync.agent_sessions import AgentSession
+from agentkernel.client._sync.jobs import Job, find_job
+from agentkernel.client._sync.transport import Transport
+from agentkernel.client.wire import segment
+from agentkernel.errors import AgentKernelError, ConflictError, DaemonError, NotFoundError
+
+# Of what a terminal has shown: enough for a screen of it, with its colours.
+RECENT: Final = 1 << 16
+# For a daemon to come back in.
+_PATIENCE: Final = 60.0
+_PAUSE: Final = 0.2
+_SIGINT: Final = 2
+
+
+class LeftBehind(Exception):
+    """The user went away; the session goes on."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def interactive(transport: Transport, session: AgentSession, *, again: bool = False) -> Ended:
+    """The agent's terminal on this one, until it ends. Raises LeftBehind. `again`: it has been
+    shown somewhere before, so that only its end is fetched."""
+    job = _job_of(session)
+    terminal = Terminal()
+    while True:
+        rows, columns = terminal.size()
+        query = {"rows": rows, "columns": columns}
+        screen = Screen()
+        try:
+            if again:
+                query["recent"] = RECENT
+                write_all(1, screen.pass_on(_modes_of(session)))
+            web = transport.websocket(f"/v1/jobs/{segment(job)}/attach", query=query)
+            console = Console(
+                web.stream.detach(), web.decoder, terminal=terminal, stdin=True, follow=True,
+                screen=screen,
+            )  # fmt: skip
+            ended = console.attend()
+        except DaemonError as error:
+            say("the daemon went away; the agent goes on")
+            _wait_for_the_daemon(transport, job, error)
+            again = True
+            continue
+        if isinstance(ended, int):
+            raise LeftBehind(ended)
+        return ended
+
+
+def _job_of(session: AgentSession) -> str:
+    job: str | None = session.info["job"]
+    if job is None:
+        raise ConflictError(session.info["error"] or "the agent was not started")
+    return job
+
+
+def _modes_of(session: AgentSession) -> bytes:
+    """What sets this terminal as the agent has set the one it began on."""
+    modes = Modes()
+    with contextlib.suppress(NotFoundError):
+        for frame in frames_of([session.recording()]):
+            match frame:
+                case [_, "o", str(text)]:
+                    modes.feed(text.encode("utf-8", "replace"))
+    return modes.redo()
+
+
+def headless(
+    transport: Transport, session: AgentSession, *, raw: bool, quiet: bool = False
+) -> Ended:
+    """What the agent prints, until it ends: unchanged on stdout (`raw`), or as lines for people.
+    Ctrl-C asks it to stop, a second one ends it."""
+    job = find_job(transport, _job_of(session))
+    shown = _Shown(raw=raw, quiet=quiet)
+    asked = 0
+    while True:
+        try:
+            return _follow(job, shown)
+        except KeyboardInterrupt:
+            asked += 1
+            if asked > 2:
+                raise LeftBehind(INTERRUPTED) from None
+            say("ending the agent" if asked > 1 else "asking the agent to stop; again: ends it")
+            if asked > 1:
+                job.kill()
+            else:
+                job.signal(_SIGINT)
+        except DaemonError as error:
+            _wait_for_the_daemon(transport, job.id, error)
+
+
+def _follow(job: Job, shown: _Shown) -> Ended:
+    if job.refresh().state == "lost":
+        raise ConflictError(
+            "the agent was lost with its sandbox's processes",
+            hint="its changes are still there: `agentkernel agent diff SESSION`",
+        )
+    with job.output(
+        stdout_offset=shown.offsets["stdout"], stderr_offset=shown.offsets["stderr"]
+    ) as output:
+        for chunk in output:
+            shown.take(chunk.stream, chunk.data, chunk.offset)
+        result = output.result
+    shown.end()
+    return Ended({
+        "outcome": result.outcome, "exit_code": result.exit_code, "signal": result.signal,
+        "errno": result.errno, "stage": result.stage,
+    })  # fmt: skip
+
+
+def _wait_for_the_daemon(transport: Transport, job: str, error: DaemonError) -> None:
+    """Returns when it answers again; it is started if need be. Raises what was the matter."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            transport.call("GET", f"/v1/jobs/{segment(job)}")
+            return
+        except DaemonError:
+            if time.monotonic() > deadline:
+                raise error from None
+            time.sleep(_PAUSE)
+        except AgentKernelError:
+            raise error from None
+
+
+class _Shown:
+    """What was shown, and how far."""
+
+    def __init__(self, *, raw: bool, quiet: bool) -> None:
+        self.offsets = {"stdout": 0, "stderr": 0}
+        self._raw = raw
+        self._quiet = quiet
+        self._lines = Lines()
+        self._errors = Lines()
+
+    def take(self, stream: str, data: bytes, offset: int) -> None:
+        if offset > self.offsets[stream]:
+            say("some of what the agent printed is not kept any more")
+        self.offsets[stream] = offset + len(data)
+        if stream == "stdout" and self._raw:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(1, view) :]
+        elif stream == "stdout":
+            for line in self._lines.feed(data):
+                print(line, flush=True)
+        elif not self._quiet:
+            for line in self._errors.feed(data):
+                print(line, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if not self._raw:
+            for line in self._lines.end():
+                print(line, flush=True)
+        if not self._quiet:
+            for line in self._errors.end():
+                print(line, file=sys.stderr, flush=True)
+
+
+def follow_session(transport: Transport, session: AgentSession, *, again: bool) -> Ended:
+    """`agent attach`: as the session is."""
+    if session.info["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
+        return headless(transport, session, raw=False)
+    say("Ctrl-\\ twice leaves it running")
+    return interactive(transport, session, again=again)

@@ -1,0 +1,306 @@
+"""An editor drives an agent in a sandbox by the official client: what comes through, and what does
+not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import acp
+import pytest
+from acp import text_block
+from acp.schema import EnvVariable, HttpMcpServer, McpServerStdio, ResourceContentBlock
+
+from .editors import Connection, Editor, bridge
+
+pytestmark = pytest.mark.anyio
+GUEST = "/workspace"
+WORDS = ("fake", "--at", GUEST, "--apply", "never", "--", "python3", f"{GUEST}/fake_agent.py")
+
+
+async def begin(connection: Connection, project: Path) -> str:
+    session = await connection.agent.new_session(cwd=str(project), mcp_servers=[])
+    id: str = session.session_id
+    return id
+
+
+async def turn(connection: Connection, session: str, *lines: str) -> str:
+    result = await connection.agent.prompt(
+        session_id=session, prompt=[text_block("\n".join(lines))]
+    )
+    reason: str = result.stop_reason
+    return reason
+
+
+def ask_daemon(state: Path, *words: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "agentkernel", *words, "--json"],
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(state)},
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+async def test_a_turn(acp_state: Path, project: Path) -> None:
+    """Messages, a question, a diff and a terminal: paths are the editor's, the rest is inside."""
+    editor = Editor(choose=lambda call: "yes")
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        reason = await turn(
+            connection,
+            session,
+            "say hello",
+            "ask may I?",
+            "edit notes.txt",
+            "run echo $((6*7)) >&2; exit 3",
+        )
+    assert reason == "end_turn"
+    hello, answer, ran = editor.said(session)
+    assert hello == "hello"
+    assert "yes" in answer and "selected" in answer
+    assert editor.questions[0]["locations"] == [{"path": f"{project}/asked"}]
+    edit = editor.calls("t-edit")[0]
+    assert edit["content"][0]["path"] == f"{project}/notes.txt"
+    assert edit["locations"][0]["path"] == f"{project}/notes.txt"
+    assert '"exitCode": 3' in ran and "42" in ran
+    shown = [call["content"][0]["content"]["text"] for call in editor.calls("t-run")]
+    assert "42" in shown[-1]
+    # Copy-on-write: the sandbox has the change, and the project has not.
+    assert (project / "notes.txt").read_text() == "one\n"
+    assert editor.host_calls == []
+
+
+async def test_what_the_agent_is_told(acp_state: Path, project: Path) -> None:
+    """Paths of the host become the sandbox's, in every place; nothing of the host's is offered."""
+    editor = Editor()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        client = connection.hello.field_meta["client"]
+        assert client["fs"] == {"readTextFile": True, "writeTextFile": True}
+        assert client["terminal"] is True
+        # Nothing that an editor would carry out by running a command on the host.
+        methods = [method.model_dump(exclude_none=True) for method in connection.hello.auth_methods]
+        assert [method["id"] for method in methods] == ["agentkernel-login", "m"]
+        assert not any("args" in method or "field_meta" in method for method in methods)
+        answer = await connection.agent.new_session(
+            cwd=f"{project}/sub",
+            additional_directories=[str(project), "/etc", f"{project}-other"],
+            mcp_servers=[
+                McpServerStdio(
+                    name="inside",
+                    command=f"{project}/server",
+                    args=["--root", str(project), f"{project}x"],
+                    env=[EnvVariable(name="ROOT", value=f"{project}/a")],
+                ),
+                HttpMcpServer(type="http", name="far", url="https://example.org/mcp", headers=[]),
+                HttpMcpServer(type="http", name="host", url="http://127.0.0.1:1/mcp", headers=[]),
+            ],
+        )
+        given = answer.field_meta["given"]
+        assert given["cwd"] == f"{GUEST}/sub"
+        assert given["additionalDirectories"] == [GUEST]
+        inside, far = given["mcpServers"]
+        assert inside["command"] == f"{GUEST}/server"
+        assert inside["args"] == ["--root", GUEST, f"{project}x"]
+        assert inside["env"][0]["value"] == f"{GUEST}/a"
+        assert far["name"] == "far"
+        link = ResourceContentBlock(
+            type="resource_link", name="notes", uri=f"file://{project}/no%20tes.txt#L3"
+        )
+        await connection.agent.prompt(session_id=answer.session_id, prompt=[link])
+        assert editor.said(answer.session_id) == [f"link file://{GUEST}/no%20tes.txt#L3"]
+        listed = await connection.agent.list_sessions()
+        assert f"{project}/sub" in [entry.cwd for entry in listed.sessions]
+        with pytest.raises(acp.RequestError, match="not in the sandbox"):
+            await connection.agent.new_session(cwd="/etc", mcp_servers=[])
+
+
+async def test_nothing_of_the_host_is_reached(
+    acp_state: Path, project: Path, tmp_path: Path
+) -> None:
+    """Files and terminals are the sandbox's, by whatever path; no other call reaches the editor."""
+    secret = tmp_path / "secret"
+    secret.write_text("of the host")
+    (project / "link").unlink(missing_ok=True)
+    (project / "link").symlink_to(secret)
+    assert (project / "link").read_text() == "of the host"  # a host's process would have it
+    up = f"{GUEST}/../../../../../../../..{secret}"
+    editor = Editor()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        await turn(
+            connection,
+            session,
+            f"read {secret}",
+            f"read {up}",
+            f"read {GUEST}/link",
+            f"run cat {secret} {up} {GUEST}/link",
+            "run hostname; cat /proc/1/comm",
+            f"write {secret} from inside",
+            f"read {secret}",
+            "write relative no",
+            "call fs/list {}",
+            'call _zed/open {"path": "/etc/shadow"}',
+            'call terminal/output {"terminalId": "../../1"}',
+            "call mcp/connect {}",
+            "read /etc/hostname",
+            "run cat /etc/hostname",
+        )
+        said = editor.said(session)
+    assert secret.read_text() == "of the host"
+    assert not any("of the host" in text for text in said)
+    assert all(text.startswith("read error -32002") for text in said[:3])
+    assert '"exitCode": 1' in said[3] and "No such file" in said[3]
+    assert "agentd" in said[4] and os.uname().nodename not in said[4]
+    assert said[5].startswith("wrote {") and "from inside" in said[6]
+    assert said[7].startswith("wrote error -32602")
+    assert said[8].startswith("fs/list error -32601")
+    assert said[9].startswith("_zed/open error -32601")
+    assert said[10].startswith("terminal/output error -32602")
+    assert said[11].startswith("mcp/connect error -32601")
+    name = json.loads(said[12].removeprefix("read "))["content"]
+    assert repr(name) in said[13]  # the same machine for both: the sandbox
+    assert editor.host_calls == []
+
+
+async def test_an_agent_that_writes_garbage(acp_state: Path, project: Path) -> None:
+    editor = Editor()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        assert await turn(connection, session, "garbage", "say still here") == "end_turn"
+        assert editor.said(session) == ["still here"]
+        assert await turn(connection, session, "say again") == "end_turn"
+
+
+async def test_cancel(acp_state: Path, project: Path) -> None:
+    editor = Editor()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        work = asyncio.ensure_future(turn(connection, session, "say begun", "wait /nowhere"))
+        await until(lambda: editor.said(session) == ["begun"])
+        await connection.agent.cancel(session_id=session)
+        assert await work == "cancelled"
+
+
+def running(state: Path) -> list[dict[str, Any]]:
+    """Agents that run."""
+    jobs = ask_daemon(state, "job", "list")["jobs"]
+    return [job for job in jobs if job["state"] == "running" and "fake_agent.py" in job["argv"][-1]]
+
+
+async def test_the_next_editor_finds_the_session(acp_state: Path, project: Path) -> None:
+    """The agent stays when its editor goes, with its sandbox; two editors at once do not share."""
+    first, second, other = Editor(), Editor(), Editor()
+    async with bridge(first, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        await turn(connection, session, "say remember", "write /root/mark here")
+        jobs = [job["id"] for job in running(acp_state)]
+        async with bridge(other, acp_state, *WORDS, cwd=project) as beside:
+            with pytest.raises(acp.RequestError, match="no such session"):
+                await beside.agent.load_session(cwd=str(project), session_id="s99")
+            alone = await begin(beside, project)
+            await turn(beside, alone, "read /root/mark")
+            assert other.said(alone)[0].startswith("read error")
+    async with bridge(second, acp_state, *WORDS, cwd=project) as connection:
+        await connection.agent.load_session(cwd=str(project), session_id=session, mcp_servers=[])
+        assert second.said(session)[0] == "remember"
+        await turn(connection, session, "read /root/mark")
+        assert "here" in second.said(session)[-1]
+    # The agent was ended with its first editor, and started again where it had been.
+    (old,) = jobs
+    assert ask_daemon(acp_state, "job", "info", old)["state"] == "ended"
+
+
+async def test_a_turn_goes_on_without_its_editor(acp_state: Path, project: Path) -> None:
+    first, second = Editor(), Editor()
+    async with bridge(first, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        lines = ["say begun", "ask nobody answers", "wait /tmp/finish", "say finished"]
+        work = asyncio.ensure_future(turn(connection, session, *lines))
+        await until(lambda: len(first.said(session)) == 2)
+    work.cancel()
+    (job,) = running(acp_state)
+    async with bridge(second, acp_state, *WORDS, cwd=project) as connection:
+        assert [one["id"] for one in running(acp_state)] == [job["id"]]  # the same process
+        other = await begin(connection, project)
+        await turn(connection, other, "write /tmp/finish now")
+        await until(lambda: second.said(session) == ["finished"])
+
+
+async def test_a_daemon_that_is_killed_in_a_turn(acp_state: Path, project: Path) -> None:
+    """The agent goes on, and so does the turn: nothing is lost and nothing comes twice."""
+    editor = Editor()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        lines = ["say one", "run sleep 2; echo slept", "say two", "wait /tmp/go", "say three"]
+        work = asyncio.ensure_future(turn(connection, session, *lines))
+        await until(lambda: editor.said(session) == ["one"])
+        pid = ask_daemon(acp_state, "daemon", "status")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(editor.said(session)) == 3)
+        assert ask_daemon(acp_state, "daemon", "status")["pid"] != pid
+        beside = asyncio.ensure_future(
+            turn(connection, await begin(connection, project), "write /tmp/go x")
+        )
+        assert await work == "end_turn"
+        assert await beside == "end_turn"
+    one, ran, two, three = editor.said(session)
+    assert (one, two, three) == ("one", "two", "three")
+    assert "slept" in ran and '"exitCode": 0' in ran
+
+
+def at(call: dict[str, Any]) -> str:
+    text: str = call["content"][0]["content"]["text"]
+    return text
+
+
+async def test_changes_are_applied_as_the_user_says(acp_state: Path, tmp_path: Path) -> None:
+    project = tmp_path / "applied"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    (project / "fake_agent.py").write_bytes(Path(__file__).with_name("fake_agent.py").read_bytes())
+    words = ("fake", "--", "python3", f"{project}/fake_agent.py")  # at the same path
+    choices = iter(["agentkernel-keep", "agentkernel-apply", "agentkernel-apply-always"])
+    editor = Editor(choose=lambda call: next(choices))
+    async with bridge(editor, acp_state, *words, cwd=project) as connection:
+        session = await begin(connection, project)
+        await turn(connection, session, "say nothing is changed")
+        assert editor.questions == []
+        await turn(connection, session, "edit a.txt", "edit .envrc", "edit .git/hooks/post-commit")
+        assert (project / "a.txt").read_text() == "one\n"
+        (question,) = editor.questions
+        assert question["title"] == f"Apply 1 file to {project}"
+        assert question["locations"] == [{"path": f"{project}/a.txt"}]
+        assert "- a.txt" in at(question) and "Held back" in at(question)
+        assert "- .envrc:" in at(question) and "- .git/hooks/post-commit:" in at(question)
+        await turn(connection, session, "say the same is not asked for twice")
+        assert len(editor.questions) == 1
+        await turn(connection, session, "edit b.txt")
+        assert (project / "a.txt").read_text() == "one\nedited\n"
+        assert (project / "b.txt").read_text() == "edited\n"
+        assert "Applied:" in at(editor.calls("agentkernel-apply-2")[-1])
+        # The user changes the same line, and is asked: the file stays theirs.
+        (project / "a.txt").write_text("mine\n")
+        await turn(connection, session, "edit a.txt", "edit c.txt")
+        assert (project / "c.txt").read_text() == "edited\n"
+        assert (project / "a.txt").read_text() == "mine\n"
+        assert "same lines" in at(editor.calls("agentkernel-apply-3")[-1])
+        await turn(connection, session, "edit d.txt")  # always, from now on
+        assert (project / "d.txt").read_text() == "edited\n"
+        assert len(editor.questions) == 3
+    assert not (project / ".envrc").exists() and not (project / ".git").exists()
+
+
+async def until(condition: Any) -> None:
+    end = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        await asyncio.sleep(0.02)
