@@ -21,6 +21,8 @@ from agentkernel.agents.model import McpServer
 from agentkernel.errors import InvalidInputError
 from agentkernel.network.policy.model import (
     MCP_MACHINE,
+    OUR_NAMES,
+    THIS_MACHINE,
     TOOLS_HOST,
     TOOLS_PATH,
     TOOLS_PORT,
@@ -180,8 +182,13 @@ def _place(server: McpServer) -> _Place:
         rule = Rule(host=MCP_MACHINE, ports=(port,), paths=(path,), source=source)
         url = _with_host(parts, f"{MCP_MACHINE}:{port}", path)
         return _Place(url, MCP_MACHINE, port, _checked(server, rule), True)
-    rule = Rule(host=host, ports=(port,), source=source)
-    return _Place(server.url, host, port, _checked(server, rule), parts.scheme == "https")
+    if host.endswith(OUR_NAMES) or "*" in host:
+        raise _wrong(server, f"can't be at {host[:64]!a}, which is no host's own name")
+    rule = _checked(server, Rule(host=host, ports=(port,), source=source))
+    if rule.private:
+        # Of what is not everybody's, no more than was asked for.
+        rule = _checked(server, msgspec.structs.replace(rule, paths=(parts.path or "/",)))
+    return _Place(server.url, host, port, rule, parts.scheme == "https")
 
 
 def _checked(server: McpServer, rule: Rule) -> Rule:
@@ -196,7 +203,7 @@ def _with_host(parts: SplitResult, host: str, path: str) -> str:
 
 
 def _is_here(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
+    if host in ("localhost", THIS_MACHINE, MCP_MACHINE) or host.endswith(".localhost"):
         return True
     try:
         address = ipaddress.ip_address(host)
