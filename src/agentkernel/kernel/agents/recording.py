@@ -119,6 +119,11 @@ class Recorder:
             self._keep()
         return event
 
+    @property
+    def seq(self) -> int:
+        """Of the newest event."""
+        return self._writer.seq
+
     async def send(self, line: bytes) -> None:
         if self._process is None:
             raise SandboxUnavailableError("the agent does not run any more")
@@ -241,6 +246,8 @@ class Recorder:
 
 def read_event(reader: Reader, event: AgentEvent) -> None:
     """The reader as if it had seen the event first."""
+    if event.body.get("cut") or (event.kind == "session" and "note" in event.body):
+        reader.complete = False
     if isinstance(reader, AcpReader):
         if event.kind == "agent":
             reader.update(event.body)
