@@ -49,5 +49,3 @@ class Agents:
         return await equip(
             spec, self.definitions, self.kits, self.logins, owner=owner, progress=progress
         )
-        self.login_boxes = LoginBoxes(
-            kernel, kernel.trail, self.definitions, self.kits, self.logins
