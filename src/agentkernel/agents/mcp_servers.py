@@ -101,6 +101,14 @@ def with_placeholders(
     ]
 
 
+def unbound_secrets(servers: Iterable[McpServer], bound: Iterable[SecretBinding]) -> list[str]:
+    """Secrets that the servers name and the sandbox has not."""
+    known = {each.reference.rpartition("/")[2] for each in bound}
+    used = [name for each in servers for texts in (each.env, each.headers)
+            for name in _secrets_in(texts)]  # fmt: skip
+    return [name for name in dict.fromkeys(used) if name not in known]
+
+
 _TOOLS: Final = McpAdditions(
     servers=(McpServer(name=TOOLS_NAME, url=f"http://{TOOLS_HOST}{TOOLS_PATH}"),),
     rules=(
