@@ -198,7 +198,8 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
             f"`agentkernel network allow {_text(name)} {_text(denied[0])}`"
         )
     for wish in summary.get("asked", ())[:_MOST_HOSTS]:
-        what = f"port {wish['port']}" if wish["what"] == "port" else f"{wish['host']}:{wish['port']}"
+        host = f"{wish['host']}:{wish['port']}"
+        what = host if wish["what"] == "host" else f"port {wish['port']}"
         lines.append(f"  asks for  {_text(what)}: {_text(wish['reason'])}")
         lines.append(f"            `{_text(wish['change'])}`")
     if not summary.get("complete", True):

@@ -1,4 +1,4 @@
-"""The real agents and MCP servers: the sandbox's own tools, one that runs inside, one of the host."""
+"""The real agents use MCP servers: the sandbox's own tools, one inside, one of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ..scripted import Say, Script, ScriptedModels, Use
+from ..scripted import Say, Script, ScriptedModels, Turn, Use
 from .lab import Lab, make_project
 
 AGENTS = ("claude", "codex", "gemini", "opencode")
@@ -23,7 +23,7 @@ TOOL = {
 # The smallest server of the protocol there is, on stdio.
 TINY = """
 import json, sys
-tool = %s
+tool = json.loads(sys.argv[1])
 for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked:
@@ -36,7 +36,7 @@ for line in sys.stdin:
         "tools/call": {"content": [{"type": "text", "text": "it is 4711"}]},
     }.get(asked["method"], {})
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
-""" % json.dumps(TOOL)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_an_agent_uses_its_servers(
     before = config.read_text()
     config.write_text(
         f"{before}\n"
-        f'[mcp.tiny]\ncommand = ["python3", "{project}/tiny.py"]\n'
+        f"[mcp.tiny]\ncommand = ['python3', '{project}/tiny.py', '{json.dumps(TOOL)}']\n"
         f'[mcp.house]\nurl = "http://127.0.0.1:{host_server}/mcp"\n'
     )
-    turns = [
+    turns: list[Turn] = [
         Use("network_why", {"host": "docs.example"}),
         Use("ask_for_host", {"host": "docs.example", "reason": "to read them"}),
         Use("lucky_number", {}),
