@@ -1909,7 +1909,7 @@ export interface components {
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
          *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
-         *         it is not applied unless risky ones are allowed; null: it is.
+         *         it is not applied unless risky ones are allowed; null: it is. `note`: why to look twice.
          */
         FileChange: {
             path: string;
@@ -1926,6 +1926,7 @@ export interface components {
             removed_lines: number | null;
             host_changed: boolean;
             held_back: string | null;
+            note: string | null;
             problem: string | null;
         };
         /**

@@ -84,6 +84,10 @@ def _add_run_options(parser: Parser) -> None:
         "--attended", action="store_true",
         help="let it ask before it acts, as it does without a sandbox",
     )  # fmt: skip
+    group.add_argument(
+        "--no-login", action="store_true",
+        help="without your login or key, such as for a model on this machine",
+    )  # fmt: skip
     again = group.add_mutually_exclusive_group()
     again.add_argument(
         "--continue", dest="resume_last", action="store_true",
@@ -276,6 +280,14 @@ def add_acp(commands: Any) -> None:
     parser.add_argument(
         "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
     )
+    parser.add_argument(
+        "--mcp", action="append", metavar="NAME",
+        help="an MCP server of yours that it may use; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-login", dest="login", action="store_false",
+        help="without your login with it, for a model that needs none",
+    )  # fmt: skip
     parser.add_argument("--model", metavar="MODEL", help="as the agent calls it (default: its own)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",

@@ -18,6 +18,7 @@ from agentkernel.guest.channel import GuestChannel, Message, Output
 from agentkernel.guest.file_calls import ANSWER_SECONDS, FileCall, FilePath
 from agentkernel.guest.files import GuestFiles
 from agentkernel.guest.processes import ExitStatus, GuestProcess, ProcessOptions
+from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.building.model import BuildRequest
 from agentkernel.kernel.commands import ExecResult
 from agentkernel.kernel.disk_records import Pruned
@@ -132,6 +133,23 @@ def _build(wanted: BuildRequest) -> dict[str, Any]:
     return shown
 
 
+def _session(asked: AgentRequest) -> dict[str, Any]:
+    """Of the task only how long it is: people paste anything."""
+    shown: dict[str, Any] = {"agent": redact.text(asked.agent), "mode": asked.mode}
+    if asked.task is not None:
+        shown["task_bytes"] = len(asked.task.encode("utf-8", "replace"))
+    if asked.command:
+        shown["argv"] = redact.words(asked.command)
+    for name in ("model", "resume", "workdir"):
+        if value := getattr(asked, name):
+            shown[name] = redact.text(value)
+    if asked.env:
+        shown["env"] = _names(asked.env)
+    if asked.mcp:
+        shown["mcp"] = [server.name for server in asked.mcp]
+    return shown | ({} if asked.spec is None else _spec(asked.spec))
+
+
 def _plain(value: Any) -> Any:
     return redact.text(value) if isinstance(value, str) else value
 
@@ -144,7 +162,7 @@ _FLAT: Final = frozenset(
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
         "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
-        "no_cache", "agent",
+        "no_cache", "agent", "keep_sandbox", "permission", "option", "shared",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
@@ -162,6 +180,8 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "scopes": lambda scopes: {"scopes": redact.text(" ".join(scopes))},
     "wanted": _build,
     "template": lambda template: {"base": redact.text(template.base)},
+    "asked": _session,
+    "text": lambda text: {"text_bytes": len(text.encode("utf-8", "replace"))},
     "repository": lambda repository: {"source": redact.text(repository.source)},
     # Not for redact, to which token:ci is a token with its value.
     "acts_as": lambda owner: {"acts_as": owner if OWNER.fullmatch(owner) else redact.MARK},

@@ -56,13 +56,15 @@ class Jobs:
         options: ProcessOptions | None = None,
         *,
         owner: str | None = None,
+        id: str | None = None,
     ) -> JobRecord:
-        """Returns when the job runs, or has ended already, or could not be started."""
+        """Returns when the job runs, or has ended already, or could not be started. `id`: the one
+        it is to have."""
         record, live = await self._find(sandbox, owner)
         options = options or ProcessOptions()
         environment = {**record.env, **options.env}
         chosen = msgspec.structs.replace(options, job=True, env=environment)
-        with live.used() as running, _starting(live) as id:
+        with live.used() as running, _starting(live, id or new_id()) as id:
             job = await self._store.insert_job(
                 JobRecord(
                     id=id,
@@ -259,9 +261,8 @@ class Jobs:
 
 
 @contextlib.contextmanager
-def _starting(live: Live) -> Iterator[str]:
+def _starting(live: Live, id: str) -> Iterator[str]:
     """The id of a new job, which nobody takes for one that was never started meanwhile."""
-    id = new_id()
     live.starting_jobs.add(id)
     try:
         yield id

@@ -142,6 +142,7 @@ class Kernel(Lives):
             self.networks.keep_only(self._live)
             await self.jobs.refresh_all(self._live.values())
             await self.ports.open_all(self._live)
+            await self.agents.sessions.load()
         except BaseException:
             await self._close()
             raise
@@ -156,6 +157,7 @@ class Kernel(Lives):
         trace: TracebackType | None,
     ) -> None:
         await self._reaper.stop()
+        await self.agents.sessions.close()
         await self.agents.logins.close()
         await self._close()
 

@@ -26,6 +26,7 @@ from agentkernel.errors import (
     NotFoundError,
 )
 from agentkernel.kernel.admission import Admission
+from agentkernel.kernel.agents.agents import Agents
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.image_holds import holding_images
 from agentkernel.kernel.image_use import with_image
@@ -66,6 +67,7 @@ class Lives(Changes, Looks):
     system: System
     images: Images
     templates: Templates
+    agents: Agents
     _admission: Admission
     _making: NetworkMaking
 
@@ -101,6 +103,9 @@ class Lives(Changes, Looks):
             if seconds is not None and not seconds > 0:
                 raise InvalidInputError(f"the {what} must be more than 0 s")
         spec = applied(spec)
+        if spec.agents:
+            spec, kits = await self.agents.equip(spec, owner=secrets_of or owner, progress=progress)
+            mounts = [*mounts, *kits]
         backend = self.backends[spec.backend]
         if spec.ephemeral and "stop" in (on_ttl, on_idle):
             raise InvalidInputError(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from agentkernel.client._async.agent_sessions import AsyncAgentSessions
 from agentkernel.client._async.agents import AsyncAgents
 from agentkernel.client._async.images import AsyncImages
 from agentkernel.client._async.jobs import AsyncJob, find_job, list_jobs
@@ -27,6 +28,7 @@ class AsyncHost:
     def __init__(self, *, transport: AsyncTransport | None = None) -> None:
         self._transport = transport or shared_transport()
         self.agents = AsyncAgents(self._transport)
+        self.agent_sessions = AsyncAgentSessions(self._transport)
         self.images = AsyncImages(self._transport)
         self.secrets = AsyncSecrets(self._transport)
         self.tokens = AsyncTokens(self._transport)

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
+from agentkernel.client._sync.agent_sessions import AgentSessions
 from agentkernel.client._sync.agents import Agents
 from agentkernel.client._sync.images import Images
 from agentkernel.client._sync.jobs import Job, find_job, list_jobs
@@ -28,6 +29,7 @@ class Host:
     def __init__(self, *, transport: Transport | None = None) -> None:
         self._transport = transport or shared_transport()
         self.agents = Agents(self._transport)
+        self.agent_sessions = AgentSessions(self._transport)
         self.images = Images(self._transport)
         self.secrets = Secrets(self._transport)
         self.tokens = Tokens(self._transport)

@@ -36,6 +36,7 @@ from agentkernel.kernel.agents.model import AgentEvent
 
 MAX_QUESTIONS: Final = 64
 _MOST_TASKS: Final = 256
+_CANCEL_SECONDS: Final = 10.0
 _MOST_KEPT: Final = 1 << 16
 _PROMPT: Final = "prompt-"
 _CALLS: Final = "calls.json"
@@ -50,19 +51,36 @@ class _Question:
     params: Any
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    """What the next daemon has to know and no log tells."""
+
+    cwd: str
+    calls: list[tuple[int | str, str, Any]]
+
+
 class AcpDriver:
     """One session's. `attended`: a person answers permission questions; else all are allowed, since
-    the sandbox guards. `directory`: the session's own."""
+    the sandbox guards. `directory`: the session's own. `attached` is set once something can be
+    sent."""
 
     def __init__(
-        self, wire: Wire, inside: Inside, directory: Path, *, attended: bool, agent: str
+        self,
+        wire: Wire,
+        inside: Inside,
+        directory: Path,
+        *,
+        attached: asyncio.Event,
+        attended: bool,
+        agent: str,
     ) -> None:
         self._wire = wire
         self._inside = inside
         self._services = Services(inside)
         self._file = directory / _CALLS
+        self._attached = attached
         self._attended = attended
         self._agent = agent
+        self._cwd = ""
         self._session = ""
         self._replaying = False
         self._asked: dict[str, asyncio.Future[Any]] = {}
@@ -84,12 +102,13 @@ class AcpDriver:
         running: str | None = None,
         asked: Sequence[AgentEvent] = (),
     ) -> None:
-        self._services = Services(self._inside, cwd)
         if running is not None:
             self._session = running
             self._rest = asyncio.get_running_loop().create_future()
             self._take_up(asked)
             return
+        self._services, self._cwd = Services(self._inside, cwd), cwd
+        self._keep_calls()
         hello = await self._ask(
             "initialize",
             {
@@ -141,6 +160,16 @@ class AcpDriver:
         await self._send(Request("session/cancel", {"sessionId": self._session}))
         for id in list(self._questions):
             await self._reply(id, CANCELLED, None)
+        if self._rest is not None and not self._rest.done():
+            # Whether the agent ever got that prompt the daemon that sent it knew, maybe.
+            loop = asyncio.get_running_loop()
+            loop.call_later(_CANCEL_SECONDS, self._give_up, self._rest)
+
+    @staticmethod
+    def _give_up(rest: asyncio.Future[Any]) -> None:
+        if not rest.done():
+            rest.set_exception(ConflictError("how the turn ended is not known"))
+            rest.exception()
 
     async def answer(self, permission: str, option: str | None) -> None:
         question = self._questions.get(permission)
@@ -252,6 +281,7 @@ class AcpDriver:
 
     async def _send(self, message: wire.Message) -> None:
         with contextlib.suppress(AgentKernelError):  # it has ended, which `lost` tells
+            await self._attached.wait()
             await self._wire.send(wire.encode(message).rstrip(b"\n"))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -267,13 +297,13 @@ class AcpDriver:
     def _keep_calls(self) -> None:
         """Those of a size that a file can be written for at each change."""
         kept = [
-            [call.id, call.method, call.params]
+            (call.id, call.method, call.params)
             for call in self._calls.values()
-            if len(msgspec.json.encode(call.params)) <= _MOST_KEPT
+            if call.id is not None and len(msgspec.json.encode(call.params)) <= _MOST_KEPT
         ]
         with contextlib.suppress(OSError):
             new = self._file.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(kept))
+            new.write_bytes(msgspec.json.encode(_Kept(self._cwd, kept)))
             os.replace(new, self._file)
 
     def _take_up(self, asked: Sequence[AgentEvent]) -> None:
@@ -284,10 +314,9 @@ class AcpDriver:
                     rpc, event.body.get("request")
                 )
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            calls = msgspec.json.decode(
-                self._file.read_bytes(), type=list[tuple[int | str, str, Any]]
-            )
-            for id, method, params in calls:
+            kept = msgspec.json.decode(self._file.read_bytes(), type=_Kept)
+            self._services, self._cwd = Services(self._inside, kept.cwd), kept.cwd
+            for id, method, params in kept.calls:
                 self._asks(Request(method, params, id), id)
 
 

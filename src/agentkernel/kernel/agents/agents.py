@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentkernel.backends.base import Progress
 from agentkernel.config.finding import user_file
 from agentkernel.kernel.agents.kit_records import ChosenDefinitions, Versions
 from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
+from agentkernel.kernel.agents.preparing import Equipped, equip
 from agentkernel.kernel.agents.sessions import Sessions
+from agentkernel.kernel.spec import SandboxSpec
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -37,4 +40,12 @@ class Agents:
         self.login_boxes = LoginBoxes(
             kernel, kernel.trail, self.definitions, self.kits, self.logins
         )
-        self.sessions = Sessions(self.definitions, self.kits, self.logins)
+        self.sessions = Sessions(kernel, self.definitions, kept / "sessions")
+
+    async def equip(
+        self, spec: SandboxSpec, *, owner: str, progress: Progress | None = None
+    ) -> Equipped:
+        """The spec of a sandbox with all that its `agents` need, and their kits."""
+        return await equip(
+            spec, self.definitions, self.kits, self.logins, owner=owner, progress=progress
+        )

@@ -19,7 +19,7 @@ class Wire(Protocol):
     async def send(self, line: bytes) -> None:
         """One line to the agent's stdin, without its end. Raises SandboxUnavailableError."""
 
-    def tell(self, kind: EventKind, body: dict[str, Any]) -> None:
+    def tell(self, kind: EventKind, body: dict[str, Any]) -> AgentEvent | None:
         """An event of the session's log: "agent" for each session/update (its `params`),
         "permission" for each question {"id", "request"} and its answer {"id", "answer"}."""
 
@@ -44,9 +44,9 @@ class Driver(Protocol):
         asked: Sequence[AgentEvent] = (),
     ) -> None:
         """The handshake. `load`: a conversation to go on with. `running`: the agent has been
-        spoken to before, by a daemon that is gone, in this conversation: nothing is sent, and
-        `asked` are permission questions that nobody has answered. Raises AgentKernelError if the
-        agent can't be used."""
+        spoken to before, by a daemon that is gone, in this conversation: nothing is sent, `cwd` is
+        known from then, and `asked` are permission questions that nobody has answered. Raises
+        AgentKernelError if the agent can't be used."""
 
     def feed(self, line: bytes) -> None:
         """One line that the agent wrote, without its end, at most `MAX_LINE` bytes."""

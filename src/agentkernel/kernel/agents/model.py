@@ -60,6 +60,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as shown. `job` runs the agent: attach to it for its terminal or its stdio.
+    `last_event`: the number of the newest in its log.
     `conversation`: the agent's own id of it. `busy`: a prompt of an acp session is being worked on.
     """
 
@@ -80,6 +81,7 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     error: str | None
     busy: bool = False
+    last_event: int = 0
     usage: AgentUsage = AgentUsage()
 
 

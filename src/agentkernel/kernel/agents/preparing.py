@@ -19,7 +19,8 @@ from agentkernel.agents.reach import reach_of
 from agentkernel.agents.reading import Definitions
 from agentkernel.backends.base import Blueprint, Progress, Sandbox, VolumeMount
 from agentkernel.errors import ConflictError, InvalidInputError
-from agentkernel.kernel.agents.kits import KITS, Kits
+from agentkernel.kernel.agents.kit_model import KITS
+from agentkernel.kernel.agents.kits import Kits
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.spec import SandboxSpec
@@ -69,7 +70,8 @@ async def equip(
                 )
         spec = _with_agent(spec, definition, secrets)
         if has_kit(definition):
-            mounts.append(await kits.ready(definition, progress=progress))
+            kit = await kits.ready(definition, host_env=spec.host_env, progress=progress)
+            mounts.append(kit)
     return Equipped(spec, mounts)
 
 

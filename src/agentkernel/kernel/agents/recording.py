@@ -113,11 +113,21 @@ class Recorder:
     def tell(self, kind: EventKind, body: dict[str, Any]) -> AgentEvent | None:
         """An event that no output can tell again: it is there when this returns."""
         event = self._tell(kind, body)
+        if event is not None and self._mode == "acp":
+            before = self.reader.usage
+            read_event(self.reader, event)
+            if self.reader.usage != before:
+                self._changed()
         if kind == "agent":
             self._keep_soon()
         else:
             self._keep()
         return event
+
+    @property
+    def seq(self) -> int:
+        """Of the newest event."""
+        return self._writer.seq
 
     async def send(self, line: bytes) -> None:
         if self._process is None:
@@ -241,6 +251,8 @@ class Recorder:
 
 def read_event(reader: Reader, event: AgentEvent) -> None:
     """The reader as if it had seen the event first."""
+    if event.body.get("cut") or (event.kind == "session" and "note" in event.body):
+        reader.complete = False
     if isinstance(reader, AcpReader):
         if event.kind == "agent":
             reader.update(event.body)

@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from agentkernel.errors import AgentKernelError, GuestFileTooLargeError, InvalidInputError
 from agentkernel.guest.file_types import tree_bytes
@@ -43,8 +43,7 @@ async def save(
                 fresh.rename(files.state_tree(number))
             else:
                 content = await guest.read(path, max_bytes=MAX_BYTES)
-                with open(private(fresh, os.O_TRUNC), "wb") as file:
-                    file.write(content)
+                await in_thread(_write, fresh, content)
                 fresh.rename(files.state_file(number))
         except (AgentKernelError, OSError) as exc:
             why = exc.message if isinstance(exc, AgentKernelError) else exc.strerror
@@ -58,7 +57,7 @@ async def _save_tree(guest: GuestFiles, path: str, exclude: Sequence[str], targe
     writer = TarWriter()
     skipping = False
     files = size = 0
-    with open(private(target, os.O_TRUNC), "wb") as file:
+    with await in_thread(_open, target) as file:
         async with aclosing(guest.tree_read(path, **_LIMITS)) as parts:
             async for part in parts:
                 if isinstance(part, TreeSummary):
@@ -70,6 +69,15 @@ async def _save_tree(guest: GuestFiles, path: str, exclude: Sequence[str], targe
                     await in_thread(file.write, writer.feed(part))
         root = TreeEntry(".", FileType.DIRECTORY, mode=0o700)
         file.write(writer.end(root, TreeSummary(files, size)))
+
+
+def _open(path: Path) -> BinaryIO:
+    return open(private(path, os.O_TRUNC), "wb")
+
+
+def _write(path: Path, content: bytes) -> None:
+    with _open(path) as file:
+        file.write(content)
 
 
 def _is_excluded(path: str, exclude: Sequence[str]) -> bool:

@@ -1,0 +1,102 @@
+"""What became of a session, from what is written of it: its log, its sandbox's events and files."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from agentkernel.agents.definition import EventFormat
+from agentkernel.agents.events import AcpReader, EventReader
+from agentkernel.errors import AgentKernelError
+from agentkernel.kernel.agents.files import SessionFiles
+from agentkernel.kernel.agents.model import AgentSession, AgentSummary, HostSeen
+from agentkernel.kernel.agents.recording import Reader, read_event
+from agentkernel.kernel.threads import in_thread
+from agentkernel.workspaces.risky import why_risky
+
+if TYPE_CHECKING:
+    from agentkernel.kernel.kernel import Kernel
+
+MAX_HOSTS: Final = 200
+MAX_CHANGED: Final = 1000
+_MOST_PAGES: Final = 50
+_PAGE: Final = 1000
+_DENIED: Final = ("network.deny", "network.blocked", "network.limit")
+
+
+async def read_log(files: SessionFiles, mode: str, format: EventFormat) -> Reader:
+    """What the agent has said of itself."""
+
+    def read() -> Reader:
+        reader: Reader = AcpReader() if mode == "acp" else EventReader(format)
+        for event, _ in files.read():
+            read_event(reader, event)
+        return reader
+
+    return await in_thread(read)
+
+
+async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> AgentSummary:
+    hosts, denied, whole = await _hosts(kernel, session)
+    changed: list[str] = []
+    held_back: dict[str, str] = {}
+    complete = reader.complete and whole
+    # Its sandbox may be gone, or have no copy of a project.
+    with contextlib.suppress(AgentKernelError):
+        diff = await kernel.workspaces.diff(session.sandbox)
+        changed = [change.path for change in diff.changes[:MAX_CHANGED]]
+        held_back = {
+            change.path: why
+            for change in diff.changes[:MAX_CHANGED]
+            if (why := why_risky(change.path))
+        }
+        complete = complete and not diff.truncated and len(diff.changes) <= MAX_CHANGED
+    return AgentSummary(
+        session=session,
+        commands=list(reader.commands),
+        hosts=hosts,
+        denied=denied,
+        changed=changed,
+        held_back=held_back,
+        usage=reader.usage,
+        seconds=(session.ended_at or time.time()) - session.created_at,
+        complete=complete,
+    )
+
+
+async def _hosts(
+    kernel: Kernel, session: AgentSession
+) -> tuple[list[HostSeen], list[HostSeen], bool]:
+    """Those it reached and those it was not allowed to, while the session ran."""
+    reached: Counter[tuple[str, int]] = Counter()
+    denied: Counter[tuple[str, int]] = Counter()
+    after = 0
+    for _ in range(_MOST_PAGES):
+        page = await kernel.events(
+            after,
+            sandbox_id=session.sandbox,
+            kinds=("network.allow", *_DENIED),
+            limit=_PAGE,
+        )
+        for event in page.records:
+            if event.at < session.created_at or (session.ended_at and event.at > session.ended_at):
+                continue
+            counter = reached if event.kind == "network.allow" else denied
+            host, port = event.body.get("host"), event.body.get("port", 0)
+            times = event.body.get("times", 1)
+            if isinstance(host, str) and isinstance(port, int) and isinstance(times, int):
+                counter[host, port] += times
+        after = page.next
+        if len(page.records) < _PAGE:
+            break
+    whole = max(len(reached), len(denied)) <= MAX_HOSTS
+    return _shown(reached), _shown(denied), whole
+
+
+def _shown(counted: Counter[tuple[str, int]]) -> list[HostSeen]:
+    return [
+        HostSeen(host=host, port=port, times=times)
+        for (host, port), times in counted.most_common(MAX_HOSTS)
+    ]
