@@ -8,15 +8,16 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import acp
 from acp import schema
 
 
 @dataclass
-class Editor(acp.Client):
-    """`choose`: the option for each permission question."""
+class Editor:
+    """Has what the official client's `Client` has, as far as an editor is ever asked for it.
+    `choose`: the option for each permission question."""
 
     choose: Callable[[dict[str, Any]], str | None] = lambda call: None
     updates: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -79,7 +80,7 @@ async def bridge(editor: Editor, state: Path, *words: str, cwd: Path) -> AsyncIt
     """`agentkernel acp` as an editor starts it, introduced."""
     environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
     async with acp.spawn_agent_process(
-        editor,
+        cast(Any, editor),
         sys.executable,
         "-m",
         "agentkernel",

@@ -22,46 +22,48 @@ import queue
 import sys
 import threading
 import time
+from typing import Any
 
 HOME = pathlib.Path(os.environ.get("HOME", "/root")) / ".fake-agent"
 OUT = threading.Lock()
-ASKED: dict[str, queue.Queue] = {}
+ASKED: dict[str, queue.Queue[dict[str, Any]]] = {}
 CANCELLED: set[str] = set()
 NUMBER = iter(range(1, 1 << 30))
 
 
-def send(body):
+def send(body: dict[str, Any]) -> None:
     line = json.dumps({"jsonrpc": "2.0", **body})
     with OUT:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
 
-def ask(method, params):
+def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
     number = f"a{next(NUMBER)}"
-    answers = ASKED[number] = queue.Queue()
+    answers: queue.Queue[dict[str, Any]] = queue.Queue()
+    ASKED[number] = answers
     send({"id": number, "method": method, "params": params})
     return answers.get()
 
 
-def update(session, **body):
+def update(session: str, **body: Any) -> None:
     send({"method": "session/update", "params": {"sessionId": session, "update": body}})
 
 
-def say(session, text):
+def say(session: str, text: str) -> None:
     block = {"type": "text", "text": text}
     update(session, sessionUpdate="agent_message_chunk", content=block)
     with open(HOME / f"{session}.log", "a") as file:
         file.write(json.dumps(block) + "\n")
 
 
-def told(answer):
+def told(answer: dict[str, Any]) -> str:
     if "error" in answer:
         return f"error {answer['error']['code']}: {answer['error']['message']}"
     return json.dumps(answer["result"])
 
 
-def obey(session, cwd, line):
+def obey(session: str, cwd: str, line: str) -> None:
     word, _, rest = line.partition(" ")
     path = rest.split(" ")[0]
     if word == "say":
@@ -111,15 +113,15 @@ def obey(session, cwd, line):
         while not os.path.exists(path) and session not in CANCELLED:
             time.sleep(0.02)
     elif word == "call":
-        method, _, params = rest.partition(" ")
-        say(session, f"{method} " + told(ask(method, json.loads(params or "{}"))))
+        method, _, given = rest.partition(" ")
+        say(session, f"{method} " + told(ask(method, json.loads(given or "{}"))))
     elif word == "garbage":
         garbage()
     elif word == "env":
         say(session, f"{rest}={os.environ.get(rest)}")
 
 
-def garbage():
+def garbage() -> None:
     with OUT:
         out = sys.stdout.buffer
         out.write(b"hello\n{\n[]\n\xff\xfe\n\x00\n")
@@ -135,7 +137,7 @@ def garbage():
         out.flush()
 
 
-def prompt(id, params):
+def prompt(id: Any, params: dict[str, Any]) -> None:
     session = params["sessionId"]
     CANCELLED.discard(session)
     cwd = json.loads((HOME / f"{session}.json").read_text())["cwd"]
@@ -154,7 +156,7 @@ def prompt(id, params):
     send({"id": id, "result": {"stopReason": "refusal"}})  # an answer that comes twice
 
 
-def serve(message):
+def serve(message: dict[str, Any]) -> None:
     id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
     if method == "initialize":
         capabilities = {"loadSession": True, "sessionCapabilities": {"list": {}}}
@@ -200,7 +202,7 @@ def serve(message):
         send({"id": id, "error": {"code": -32601, "message": "no such method"}})
 
 
-def main():
+def main() -> None:
     HOME.mkdir(parents=True, exist_ok=True)
     sys.stderr.write("the fake agent runs\n")
     sys.stderr.flush()
@@ -209,4 +211,5 @@ def main():
             serve(json.loads(line))
 
 
-main()
+if __name__ == "__main__":
+    main()

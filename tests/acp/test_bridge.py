@@ -1,4 +1,5 @@
-"""An editor drives an agent in a sandbox by the official client: what comes through, what does not."""
+"""An editor drives an agent in a sandbox by the official client: what comes through, and what does
+not."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def ask_daemon(state: Path, *words: str) -> Any:
 
 
 async def test_a_turn(acp_state: Path, project: Path) -> None:
-    """Messages, a question, a diff and a terminal: paths are the editor's, the rest the sandbox's."""
+    """Messages, a question, a diff and a terminal: paths are the editor's, the rest is inside."""
     editor = Editor(choose=lambda call: "yes")
     async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
         session = await begin(connection, project)
@@ -130,7 +131,7 @@ async def test_nothing_of_the_host_is_reached(
     secret.write_text("of the host")
     (project / "link").unlink(missing_ok=True)
     (project / "link").symlink_to(secret)
-    assert Path(project / "link").read_text() == "of the host"  # a host's process would have it
+    assert (project / "link").read_text() == "of the host"  # a host's process would have it
     up = f"{GUEST}/../../../../../../../..{secret}"
     editor = Editor()
     async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
@@ -189,13 +190,19 @@ async def test_cancel(acp_state: Path, project: Path) -> None:
         assert await work == "cancelled"
 
 
+def running(state: Path) -> list[dict[str, Any]]:
+    """Agents that run."""
+    jobs = ask_daemon(state, "job", "list")["jobs"]
+    return [job for job in jobs if job["state"] == "running" and "fake_agent.py" in job["argv"][-1]]
+
+
 async def test_the_next_editor_finds_the_session(acp_state: Path, project: Path) -> None:
     """The agent stays when its editor goes, with its sandbox; two editors at once do not share."""
     first, second, other = Editor(), Editor(), Editor()
     async with bridge(first, acp_state, *WORDS, cwd=project) as connection:
         session = await begin(connection, project)
         await turn(connection, session, "say remember", "write /root/mark here")
-        jobs = {job["id"] for job in ask_daemon(acp_state, "job", "list")["jobs"]}
+        jobs = [job["id"] for job in running(acp_state)]
         async with bridge(other, acp_state, *WORDS, cwd=project) as beside:
             with pytest.raises(acp.RequestError, match="no such session"):
                 await beside.agent.load_session(cwd=str(project), session_id="s99")
@@ -207,8 +214,25 @@ async def test_the_next_editor_finds_the_session(acp_state: Path, project: Path)
         assert second.said(session)[0] == "remember"
         await turn(connection, session, "read /root/mark")
         assert "here" in second.said(session)[-1]
-    after = {job["id"] for job in ask_daemon(acp_state, "job", "list")["jobs"]}
-    assert jobs <= after  # the same process
+    # The agent was ended with its first editor, and started again where it had been.
+    (old,) = jobs
+    assert ask_daemon(acp_state, "job", "info", old)["state"] == "ended"
+
+
+async def test_a_turn_goes_on_without_its_editor(acp_state: Path, project: Path) -> None:
+    first, second = Editor(), Editor()
+    async with bridge(first, acp_state, *WORDS, cwd=project) as connection:
+        session = await begin(connection, project)
+        lines = ["say begun", "ask nobody answers", "wait /tmp/finish", "say finished"]
+        work = asyncio.ensure_future(turn(connection, session, *lines))
+        await until(lambda: len(first.said(session)) == 2)
+    work.cancel()
+    (job,) = running(acp_state)
+    async with bridge(second, acp_state, *WORDS, cwd=project) as connection:
+        assert [one["id"] for one in running(acp_state)] == [job["id"]]  # the same process
+        other = await begin(connection, project)
+        await turn(connection, other, "write /tmp/finish now")
+        await until(lambda: second.said(session) == ["finished"])
 
 
 async def test_a_daemon_that_is_killed_in_a_turn(acp_state: Path, project: Path) -> None:

@@ -30,9 +30,13 @@ async def attach(
     await link.open()
     if again:
         link.end_line()
-    real = os.path.realpath(project)
-    paths = PathMap(project, guest, [real] if real != project else [])
+    paths = PathMap(project, guest, _other_names(project))
     return Opened(sandbox, link, SandboxInside(sandbox), paths)
+
+
+def _other_names(project: str) -> list[str]:
+    real = os.path.realpath(project)
+    return [] if real == project else [real]
 
 
 class Complaints:

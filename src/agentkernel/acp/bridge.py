@@ -24,7 +24,7 @@ from agentkernel.acp.handshake import (
     not_logged_in,
     session_params,
 )
-from agentkernel.acp.opening import Opened, Opener
+from agentkernel.acp.opening import LoginNeededError, Opened, Opener
 from agentkernel.acp.stdio import Stdio, log
 from agentkernel.acp.terminals import Terminals
 from agentkernel.agents.acp import wire
@@ -32,7 +32,7 @@ from agentkernel.agents.acp.permissions import CANCELLED
 from agentkernel.agents.acp.rewriting import Rewriter
 from agentkernel.agents.acp.services import RefusedError, Services, failure_of
 from agentkernel.agents.acp.wire import Answer, Failure, Id, Request
-from agentkernel.errors import AgentKernelError, UnauthenticatedError
+from agentkernel.errors import AgentKernelError
 from agentkernel.ids import new_id
 
 TO_EDITOR: Final = frozenset(
@@ -132,7 +132,7 @@ class Bridge:
             await self._pass_on(request, id)
         except RefusedError as refused:
             await self._fail(id, Failure(refused.code, str(refused)))
-        except UnauthenticatedError as error:
+        except LoginNeededError as error:
             data = {"authMethods": [login_method(self.opener.agent)]}
             await self._fail(id, Failure(wire.AUTH_REQUIRED, failure_of(error).message, data))
         except AgentKernelError as error:
@@ -145,7 +145,7 @@ class Bridge:
             self._initialize = client_capabilities(params)
             try:
                 running = await self._start()
-            except UnauthenticatedError as error:
+            except LoginNeededError as error:
                 log(error.message)
                 protocol = self._initialize.get("protocolVersion")
                 answer = Answer(id, not_logged_in(self.opener.agent, protocol))
@@ -346,7 +346,8 @@ class Bridge:
                 with contextlib.suppress(asyncio.CancelledError):
                     await running.reading
             await link.close()
-        await self.opener.leave()
+        turns = any(asked.method == "session/prompt" for asked in self._of_editor.values())
+        await self.opener.leave(idle=not turns)
         await self.editor.finish()
 
 

@@ -9,12 +9,17 @@ from agentkernel.acp.link import AgentLink
 from agentkernel.agents.acp.paths import PathMap
 from agentkernel.agents.acp.services import Inside
 from agentkernel.client._async.sandbox import AsyncSandbox
+from agentkernel.errors import ConflictError
+
+
+class LoginNeededError(ConflictError):
+    """There is no login with the agent's provider, or it has ended."""
 
 
 @dataclass(frozen=True)
 class Opened:
     """A running agent. `workspace`: the sandbox has a copy of the project, whose changes can be
-    applied. `cwd`: the project inside."""
+    applied."""
 
     sandbox: AsyncSandbox
     link: AgentLink
@@ -30,7 +35,7 @@ class Opener(Protocol):
     """What it is called."""
 
     async def open(self) -> Opened:
-        """Raises AgentKernelError; UnauthenticatedError if the user has to log in first."""
+        """Raises AgentKernelError; LoginNeededError if the user has to log in first."""
 
-    async def leave(self) -> None:
-        """The editor has gone: the agent stays for the next one."""
+    async def leave(self, *, idle: bool) -> None:
+        """The editor has gone. `idle`: no turn is under way."""

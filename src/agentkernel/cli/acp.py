@@ -4,30 +4,54 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
-from agentkernel.acp.commands import CommandOpener
 from agentkernel.acp.serving import serve
+from agentkernel.acp.sessions import SessionOpener
 from agentkernel.cli import project
+from agentkernel.cli.agent_run import _add_network, _servers
 from agentkernel.cli.fields import spec_fields
 from agentkernel.client._async.transport import AsyncTransport
+from agentkernel.errors import InvalidInputError
+
+_SAME = "same"
 
 
 def main(options: argparse.Namespace) -> int:
     project.apply(options)
     transport = AsyncTransport(client="agentkernel-acp")
-    where = options.workspace or os.getcwd()
-    directory = os.path.abspath(os.path.expanduser(where))
+    directory = _directory(options.workspace)
     options.workspace = f"{directory}:cow"
-    guest = os.path.realpath(directory) if options.at == "same" else options.at
     options.workspace_path = options.at
-    opener = CommandOpener(
+    settings: dict[str, Any] = options.agent_settings
+    spec = spec_fields(options, transport.daemon)
+    _add_network(spec, settings)
+    asked = {
+        "command": options.words,
+        "model": options.model or settings.get("model"),
+        "env": dict(options.env),
+        "mcp": _servers(options, settings),
+        "setup": [["sh", "-c", words] for words in settings.get("setup", ())],
+        "login": None if options.login else False,
+    }
+    opener = SessionOpener(
         transport,
         options.agent,
-        options.words,
         project=directory,
-        guest=guest,
-        spec=spec_fields(options, transport.daemon),
-        env=dict(options.env),
+        guest=os.path.realpath(directory) if options.at == _SAME else options.at,
+        spec=spec,
+        options={key: value for key, value in asked.items() if value not in (None, [], {})},
         sandbox=options.sandbox,
     )
     return serve(opener, apply=options.apply)
+
+
+def _directory(text: str | None) -> str:
+    """The project, as the editor calls it: editors start their agents in it."""
+    path, colon, mode = (text or os.getcwd()).rpartition(":")
+    if colon and mode in ("ro", "rw"):
+        raise InvalidInputError(
+            "an editor's agent has the project copy-on-write", hint="leave out :ro and :rw"
+        )
+    chosen = path if colon and mode == "cow" else text or os.getcwd()
+    return os.path.abspath(os.path.expanduser(chosen))

@@ -280,6 +280,14 @@ def add_acp(commands: Any) -> None:
     parser.add_argument(
         "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
     )
+    parser.add_argument(
+        "--mcp", action="append", metavar="NAME",
+        help="an MCP server of yours that it may use; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-login", dest="login", action="store_false",
+        help="without your login with it, for a model that needs none",
+    )  # fmt: skip
     parser.add_argument("--model", metavar="MODEL", help="as the agent calls it (default: its own)")
     parser.add_argument(
         "-e", "--env", action="append", default=[], type=environment_entry, metavar="NAME[=VALUE]",

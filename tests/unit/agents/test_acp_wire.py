@@ -55,7 +55,8 @@ def test_half_a_character_does_not_lose_the_message() -> None:
 
 
 def test_an_error_is_one_whatever_it_is() -> None:
-    for error in (True, "no", {"code": "x", "message": 5}, {"code": 1 << 40}, []):
+    errors: list[Any] = [True, "no", {"code": "x", "message": 5}, {"code": 1 << 40}, []]
+    for error in errors:
         answer = wire.decode(json.dumps({"id": 1, "error": error}).encode())
         assert isinstance(answer, Answer) and answer.error is not None
         assert answer.error.code == wire.INTERNAL_ERROR

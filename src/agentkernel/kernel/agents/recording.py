@@ -113,6 +113,11 @@ class Recorder:
     def tell(self, kind: EventKind, body: dict[str, Any]) -> AgentEvent | None:
         """An event that no output can tell again: it is there when this returns."""
         event = self._tell(kind, body)
+        if event is not None and self._mode == "acp":
+            before = self.reader.usage
+            read_event(self.reader, event)
+            if self.reader.usage != before:
+                self._changed()
         if kind == "agent":
             self._keep_soon()
         else:
