@@ -185,21 +185,31 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
         lines.append(f"  {_text(session['error'])}")
     lines += _changed(diff)
     lines += _listed("ran", summary["commands"], _MOST_COMMANDS)
-    hosts = [f"{host['host']}:{host['port']}" for host in summary["hosts"]]
+    hosts = list(_by_name(summary["hosts"]))
     lines += _listed("reached", [", ".join(hosts)] if hosts else [], 1)
-    denied = [f"{host['host']}:{host['port']}" for host in summary["denied"]]
-    for host, seen in zip(denied[:_MOST_HOSTS], summary["denied"], strict=False):
-        times = "once" if seen["times"] == 1 else f"{seen['times']} times"
-        lines.append(f"  denied    {_text(host)}, {times}")
+    denied = _by_name(summary["denied"])
+    for host, times in list(denied.items())[:_MOST_HOSTS]:
+        lines.append(f"  denied    {_text(host)}, {'once' if times == 1 else f'{times} times'}")
+    if len(denied) > _MOST_HOSTS:
+        lines.append(f"            and {len(denied) - _MOST_HOSTS} more")
     if denied:
-        name = session["sandbox_name"] or session["sandbox"]
+        name, first = session["sandbox_name"] or session["sandbox"], _text(next(iter(denied)))
         lines.append(
-            f"            allow: {_text(f'--allow {denied[0]}')}, or "
-            f"`agentkernel network allow {_text(name)} {_text(denied[0])}`"
+            f"            allow: --allow {first}, or `agentkernel network allow {_text(name)} {first}`"
         )
     if not summary.get("complete", True):
         lines.append("  there is more than is listed here")
     return lines
+
+
+def _by_name(seen: list[dict[str, Any]]) -> dict[str, int]:
+    """As `--allow` takes them, with how often. Port 0: only the name was asked for."""
+    found: dict[str, int] = {}
+    for entry in seen:
+        port = entry["port"]
+        host = entry["host"] if port in (0, 443) else f"{entry['host']}:{port}"
+        found[host] = found.get(host, 0) + entry["times"]
+    return found
 
 
 def _changed(diff: dict[str, Any]) -> list[str]:
