@@ -194,9 +194,8 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
         lines.append(f"            and {len(denied) - _MOST_HOSTS} more")
     if denied:
         name, first = session["sandbox_name"] or session["sandbox"], _text(next(iter(denied)))
-        lines.append(
-            f"            allow: --allow {first}, or `agentkernel network allow {_text(name)} {first}`"
-        )
+        command = f"agentkernel network allow {_text(name)} {first}"
+        lines.append(f"            allow: --allow {first}, or `{command}`")
     if not summary.get("complete", True):
         lines.append("  there is more than is listed here")
     return lines
