@@ -19,6 +19,7 @@ from agentkernel.cli.outcome import say
 from agentkernel.cli.tables import span
 from agentkernel.cli.values import printable
 from agentkernel.cli.workspaces import show_applied, show_notes, show_patch
+from agentkernel.client._sync.agent_sessions import AgentSession
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client._sync.workspace import Workspace
@@ -30,6 +31,7 @@ from agentkernel.errors import (
 )
 
 NOT_ALL: Final = 1
+_LABEL: Final = "agentkernel.agent"
 _MOST_FILES: Final = 20
 _MOST_COMMANDS: Final = 10
 _MOST_HOSTS: Final = 10
@@ -38,7 +40,23 @@ _SIGNS: Final = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 _QUESTION: Final = "[d]iff, [a]pply, [k]eep for later, or e[x]: forget its changes? "
 
 
-class End:
+def decide(transport: Transport, session: AgentSession, options: argparse.Namespace) -> int:
+    """Tells what became of a session that has ended, asks if there is somebody to ask, and carries
+    it out. 1: not all that was to be applied is."""
+    own = _is_its_own(transport, session.info["sandbox"])
+    end = _End(transport, session.summary(), own_sandbox=own, quiet=options.quiet)
+    return end.decide(options)
+
+
+def _is_its_own(transport: Transport, id: str) -> bool:
+    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
+    try:
+        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
+    except NotFoundError:
+        return False
+
+
+class _End:
     """One session's. `own_sandbox`: the sandbox is this session's, and goes when it is not needed
     any more."""
 
@@ -56,8 +74,6 @@ class End:
         self._is_kept = False
 
     def decide(self, options: argparse.Namespace) -> int:
-        """Tells, asks if there is somebody to ask, and carries it out. 1: not all that was to be
-        applied is."""
         diff = self._changes()
         if not self._quiet:
             tell(self._summary, diff)

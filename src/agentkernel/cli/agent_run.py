@@ -18,7 +18,7 @@ from typing import Any, Final
 from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.reading import Definitions
 from agentkernel.cli import here, project
-from agentkernel.cli.agent_end import End
+from agentkernel.cli.agent_end import decide
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
@@ -39,7 +39,6 @@ from agentkernel.workspaces.worktrees import open_worktree
 
 MOST_TASK: Final = 1 << 20
 _SAME: Final = "same"
-_LABEL: Final = "agentkernel.agent"
 # What a sandbox is made with: one that is there has it already, or has it not.
 _MADE_WITH: Final = (
     "allow", "deny", "network", "secret", "volume", "publish", "image", "template", "profile",
@@ -78,19 +77,9 @@ def _run(
     except LeftBehind as left:
         say(f"it goes on; back to it: agentkernel agent attach {session.id}")
         return left.code
-    summary = session.summary()
     code = finish(ended, options.agent, options.timeout)
-    own = _is_its_own(transport, session.info["sandbox"])
-    decided = End(transport, summary, own_sandbox=own, quiet=options.quiet).decide(options)
+    decided = decide(transport, session, options)
     return code or decided
-
-
-def _is_its_own(transport: Transport, id: str) -> bool:
-    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
-    try:
-        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
-    except NotFoundError:
-        return False
 
 
 def _check_gone(transport: Transport, session: dict[str, Any], given: list[str]) -> None:
