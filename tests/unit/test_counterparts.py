@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from agentkernel.cli.main import AGENTS, build_parser
 from agentkernel.client._async import (
-    agent_sessions,
     agent_logins,
+    agent_sessions,
     agents,
     commands,
     files,
@@ -273,8 +273,8 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
     from agentkernel.client._sync import (
-        agent_sessions,
         agent_logins,
+        agent_sessions,
         agents,
         commands,
         files,

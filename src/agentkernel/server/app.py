@@ -157,8 +157,8 @@ def service_of(connection: HTTPConnection) -> Service:
 def all_routes() -> list[BaseRoute]:
     """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
-        routes_agent_sessions,
         routes_agent_logins,
+        routes_agent_sessions,
         routes_agents,
         routes_batch,
         routes_builds,
