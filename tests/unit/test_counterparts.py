@@ -153,7 +153,9 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
 }
 # Of a stream that is open, by a frame of it; or about no call at all.
 METHODS_ALONE = {
+    "Sandbox.agent": "agent_sessions with prompts: tests/acp",
     "stream.open": "opens it",
+    "stream.started": "waits for its first frame",
     "stream.read": "reads frames",
     "stream.wait": "reads frames to the end",
     "stream.write": "a frame of stdin",

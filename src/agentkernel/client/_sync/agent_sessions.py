@@ -1,9 +1,9 @@
 # Generated from _async by tools/generate_sync_client.py. Change that, not this.
 """Sessions of agents: `Host().agent_sessions`, and one of them.
 
-    session = Host().agent_sessions.start("claude", "fix the tests", workspace=".")
-    for event in session.events(): ...
-    print((session.summary())["changed"])
+session = Host().agent_sessions.start("claude", "fix the tests", workspace=".")
+for event in session.events(): ...
+print((session.summary())["changed"])
 """
 
 from __future__ import annotations
