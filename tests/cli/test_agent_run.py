@@ -173,6 +173,41 @@ def test_worktrees_and_several_at_once(cli: Cli, ask: Json, project: Path) -> No
     assert git(tree, "status", "--porcelain", "--branch") == "## side\n M file\n"
 
 
+def test_five_at_once_do_not_see_each_other(cli: Cli, ask: Json, project: Path) -> None:
+    """All of them change the same line, and a file of their own; then all are applied."""
+    task = "ls; cat file; echo {0} > file; echo {0} > own-{0}"
+    running = [
+        subprocess.Popen(
+            [*COMMAND, "agent", "run", NAME, "--keep", "--name", f"five-{n}", task.format(n)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for n in range(5)
+    ]  # fmt: skip
+    try:
+        for process in running:
+            out, told = process.communicate(timeout=50)
+            assert process.returncode == 0, told
+            assert out.decode().split("\n")[:2] == ["file", "one"], "nothing of the others"
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    found = {session["sandbox_name"]: session["id"] for session in sessions(ask, project)}
+    codes = [cli("agent", "apply", found[f"five-{n}"]) for n in range(5)]
+    assert [done.returncode for done in codes] == [0, 1, 1, 1, 1]
+    assert all(b"conflict: file" in done.stderr for done in codes[1:])
+    # Nothing is lost: neither what was applied, nor what was not.
+    assert (project / "file").read_text() == "0\n"
+    assert [(project / f"own-{n}").read_text() for n in range(5)] == [f"{n}\n" for n in range(5)]
+    for n in range(1, 5):
+        assert f"+{n}".encode() in cli("agent", "diff", found[f"five-{n}"]).stdout
+    done = cli("agent", "apply", "--conflicts", "markers", found["five-4"])
+    text = (project / "file").read_text()
+    assert "<<<<<<<" in text and "0\n" in text and "4\n" in text, done.stderr
+    for n in range(5):
+        assert cli("sandbox", "remove", f"five-{n}").returncode == 0
+
+
 def test_on_a_terminal(ask: Json, project: Path) -> None:
     with OnTerminal("agent", "run", NAME, cwd=project) as terminal:
         terminal.expect("ready xterm-256color")

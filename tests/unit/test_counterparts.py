@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 from agentkernel.cli.main import AGENTS, build_parser
 from agentkernel.client._async import (
+    agent_logins,
+    agent_sessions,
     agents,
     commands,
     files,
@@ -38,6 +40,9 @@ CLASSES = {
     "stream": commands.AsyncCommandStream,
     "Host": host.AsyncHost,
     "agents": agents.AsyncAgents,
+    "agent_sessions": agent_sessions.AsyncAgentSessions,
+    "AgentSession": agent_sessions.AsyncAgentSession,
+    "agent_logins": agent_logins.AsyncAgentLogins,
     "images": images.AsyncImages,
     "network": network.AsyncNetwork,
     "secrets": secrets.AsyncSecrets,
@@ -148,6 +153,29 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "getAgent": ("agents.get", "agent show"),
     "installAgent": ("agents.install, agents.update", "agent install, agent update"),
     "removeAgentKit": ("agents.remove", "agent remove"),
+    "startAgentSession": ("agent_sessions.start", "agent run"),
+    "listAgentSessions": ("agent_sessions.list", "agent sessions"),
+    "getAgentSession": ("agent_sessions.get, AgentSession.refresh", "agent attach"),
+    "removeAgentSession": ("AgentSession.remove", No("`sandbox remove` ends its sandbox")),
+    "stopAgentSession": ("AgentSession.stop", "agent stop"),
+    "streamAgentSessionEvents": ("AgentSession.events, AgentSession.wait", "replay"),
+    "promptAgentSession": (
+        "AgentSession.prompt, AgentSession.send_prompt",
+        No("for programs; people have a terminal, or an editor by `acp`"),
+    ),
+    "cancelAgentSession": ("AgentSession.cancel", No("as promptAgentSession")),
+    "answerAgentSession": ("AgentSession.answer", No("as promptAgentSession")),
+    "summarizeAgentSession": ("AgentSession.summary", No("`agent run` shows it at its end")),
+    "diffAgentSession": ("AgentSession.diff", "agent diff"),
+    "applyAgentSession": ("AgentSession.apply", "agent apply"),
+    "getAgentSessionRecording": ("AgentSession.recording", "replay"),
+    "listAgentLogins": ("agent_logins.list", "agent status"),
+    "getAgentLogin": ("agent_logins.get", "agent status, agent login"),
+    "setAgentLogin": ("agent_logins.take_file, agent_logins.set_key", "agent login"),
+    "removeAgentLogin": ("agent_logins.remove", "agent logout"),
+    "refreshAgentLogin": ("agent_logins.refresh", "agent status"),
+    "beginAgentLogin": ("agent_logins.begin", "agent login"),
+    "harvestAgentLogin": ("agent_logins.harvest", "agent login"),
     "streamEvents": ("Host.events", "sandbox logs"),
     "streamSandboxLogs": ("Sandbox.logs", "sandbox logs"),
 }
@@ -156,6 +184,7 @@ METHODS_ALONE = {
     "Sandbox.agent": "agent_sessions with prompts: tests/acp",
     "stream.open": "opens it",
     "stream.started": "waits for its first frame",
+    "stream.started": "reads frames until it runs",
     "stream.read": "reads frames",
     "stream.wait": "reads frames to the end",
     "stream.write": "a frame of stdin",
@@ -164,6 +193,7 @@ METHODS_ALONE = {
     "stream.kill": "the control frame kill",
     "stream.resize": "the control frame rows and columns",
     "stream.close": "closes it",
+    "AgentSession.terminal": "attachJob, of its job",
 }
 VERBS_ALONE = {
     "info": "what would hold here; asks no daemon",
@@ -184,10 +214,10 @@ VERBS_ALONE = {
     "acp": "another door, for editors",
     **dict.fromkeys(
         (
-            "agent run",
             "agent login",
             "agent logout",
             "agent status",
+            "agent run",
             "agent sessions",
             "agent attach",
             "agent stop",
@@ -245,6 +275,8 @@ def test_every_verb_of_the_command_line_is_one() -> None:
 def test_both_sdks_have_the_same_methods() -> None:
     from agentkernel.client import _sync
     from agentkernel.client._sync import (
+        agent_logins,
+        agent_sessions,
         agents,
         commands,
         files,
@@ -271,6 +303,9 @@ def test_both_sdks_have_the_same_methods() -> None:
         "stream": commands.CommandStream,
         "Host": host.Host,
         "agents": agents.Agents,
+        "agent_sessions": agent_sessions.AgentSessions,
+        "AgentSession": agent_sessions.AgentSession,
+        "agent_logins": agent_logins.AgentLogins,
         "images": images.Images,
         "network": network.Network,
         "secrets": secrets.Secrets,

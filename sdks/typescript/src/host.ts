@@ -1,5 +1,6 @@
 /** The daemon and the machine it works on: what is there, how it is, what happened. */
 
+import { Agents } from "./agents.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
 import { Images } from "./images.ts";
 import { Job } from "./jobs.ts";
@@ -26,6 +27,8 @@ export interface EventOptions extends CallOptions {
 /** The daemon that the environment names, or the given client's. */
 export class Host {
   readonly #client: Client;
+  /** AI agents that run in sandboxes. */
+  readonly agents: Agents;
   /** What sandboxes are made from. */
   readonly images: Images;
   /** What sandboxes may use without knowing it. */
@@ -39,6 +42,7 @@ export class Host {
 
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
+    this.agents = new Agents(this.#client);
     this.images = new Images(this.#client);
     this.secrets = new Secrets(this.#client);
     this.templates = new Templates(this.#client);

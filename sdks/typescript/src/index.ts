@@ -1,5 +1,12 @@
 /** agentkernel: the place where AI agents run code. The public door. */
 
+export {
+  type AgentDetails,
+  type AgentInfo,
+  Agents,
+  type InstallOptions,
+  type KitInfo,
+} from "./agents.ts";
 export { type CallOptions, Client, type ClientOptions } from "./client.ts";
 export {
   type Command,

@@ -1106,6 +1106,93 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agent-logins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's own logins with agents, without their tokens */
+        get: operations["listAgentLogins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The caller's login with an agent, and what of it enters sandboxes */
+        get: operations["getAgentLogin"];
+        /** Take over a login from the agent's own file, or an API key */
+        put: operations["setAgentLogin"];
+        post?: never;
+        /** Forget a login; what the provider knows of it stays there */
+        delete: operations["removeAgentLogin"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Ask for a new access token now, which sandboxes use at once */
+        post: operations["refreshAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/begin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A sandbox to run the agent's own login in, on a terminal */
+        post: operations["beginAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agents/{agent}/login/harvest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take a login out of the sandbox that was made for it, and remove that */
+        post: operations["harvestAgentLogin"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -1822,7 +1909,7 @@ export interface components {
          * @description `path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
          *         the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
          *         `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
-         *         it is not applied unless risky ones are allowed; null: it is.
+         *         it is not applied unless risky ones are allowed; null: it is. `note`: why to look twice.
          */
         FileChange: {
             path: string;
@@ -1839,6 +1926,7 @@ export interface components {
             removed_lines: number | null;
             host_changed: boolean;
             held_back: string | null;
+            note: string | null;
             problem: string | null;
         };
         /**
@@ -1864,6 +1952,19 @@ export interface components {
         Gap: {
             oldest: number;
             newest: number;
+        };
+        /**
+         * GivenLogin
+         * @description One of them: `file`, the text of the file that the agent itself keeps its login in; or `key`,
+         *         an API key, kept as the secret `name` (the agent's first, unless given).
+         */
+        GivenLogin: {
+            /** @default null */
+            file?: string | null;
+            /** @default null */
+            key?: string | null;
+            /** @default null */
+            name?: string | null;
         };
         /**
          * Health
@@ -2100,6 +2201,68 @@ export interface components {
             shm_bytes: number;
             run_bytes: number;
             tmpfs_inodes: number;
+        };
+        /**
+         * LoginBegin
+         * @description `host_env`: as in a sandbox's.
+         */
+        LoginBegin: {
+            /** @default {} */
+            host_env?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * LoginBox
+         * @description A sandbox for one login. `command` is to be run in it, on a terminal; `warning` is to be said
+         *         first.
+         */
+        LoginBox: {
+            sandbox: string;
+            command: string[];
+            env: {
+                [key: string]: string;
+            };
+            warning: string;
+        };
+        /**
+         * LoginHarvest
+         * @description `sandbox`: the one that was made for this login.
+         */
+        LoginHarvest: {
+            sandbox: string;
+        };
+        /** LoginList */
+        LoginList: {
+            logins: components["schemas"]["LoginStatus"][];
+        };
+        /**
+         * LoginStatus
+         * @description A login as shown. `kind`: "key": API keys, which are the secrets `secrets`; "oauth": a
+         *         subscription. `state`: "failing": the last request for a new token came to nothing, and is
+         *         repeated; "ended": log in again; `problem` says why. `enters`: what of it is inside a sandbox.
+         *         `keys`: secrets that the agent takes as API keys. `file`: where the agent itself keeps its
+         *         login. `can_log_in`: whether its own login can be run in a sandbox.
+         */
+        LoginStatus: {
+            agent: string;
+            /** @enum {unknown} */
+            kind: "key" | "none" | "oauth";
+            /** @enum {unknown} */
+            state: "ended" | "failing" | "none" | "ok";
+            account: string;
+            secrets: string[];
+            created_at: number | null;
+            expires_at: number | null;
+            refreshed_at: number | null;
+            refreshable: boolean;
+            problem: string;
+            enters: string;
+            keys: string[];
+            file: string;
+            can_log_in: boolean;
+            about: string;
+            sandboxes: string[];
         };
         /**
          * LookedAt
@@ -5465,6 +5628,183 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAgentLogins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginList"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    setAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["GivenLogin"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    refreshAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    beginAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["LoginBegin"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginBox"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    harvestAgentLogin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the agent. */
+                agent: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LoginHarvest"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoginStatus"];
+                };
             };
             default: components["responses"]["Problem"];
         };

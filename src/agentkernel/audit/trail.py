@@ -34,7 +34,7 @@ ENDING: Final = frozenset(
         "sandbox.stop", "sandbox.remove", "job.kill", "job.signal", "kernel.stop",
         "kernel.stop_asked", "token.revoke", "port.unpublish", "secret.remove",
         "volume.remove", "agent.logout", "agent.remove",
-        "image.remove", "image.prune",
+        "image.remove", "image.prune", "agent.stop", "agent.forget", "agent.cancel",
     }
 )  # fmt: skip
 

@@ -22,7 +22,12 @@ from agentkernel.cli.workspaces import show_applied, show_notes, show_patch
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client._sync.workspace import Workspace
-from agentkernel.errors import AgentKernelError, NotFoundError
+from agentkernel.errors import (
+    AgentKernelError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 
 NOT_ALL: Final = 1
 _MOST_FILES: Final = 20
@@ -81,8 +86,8 @@ class End:
         if self._diff is None:
             try:
                 self._diff = self._workspace.diff()
-            except NotFoundError:
-                return empty
+            except (NotFoundError, InvalidInputError, UnsupportedError):
+                return empty  # it is gone, or was no copy of the project
         return self._diff
 
     def _ask(self) -> int:
@@ -184,7 +189,8 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
     lines += _listed("reached", [", ".join(hosts)] if hosts else [], 1)
     denied = [f"{host['host']}:{host['port']}" for host in summary["denied"]]
     for host, seen in zip(denied[:_MOST_HOSTS], summary["denied"], strict=False):
-        lines.append(f"  denied    {_text(host)}, {seen['times']} times")
+        times = "once" if seen["times"] == 1 else f"{seen['times']} times"
+        lines.append(f"  denied    {_text(host)}, {times}")
     if denied:
         name = session["sandbox_name"] or session["sandbox"]
         lines.append(
@@ -202,7 +208,8 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         return ["  changed   nothing"]
     added = sum(change["added_lines"] or 0 for change in changes)
     removed = sum(change["removed_lines"] or 0 for change in changes)
-    lines = [f"  changed   {len(changes)} files, +{added} -{removed} lines"]
+    files = "1 file" if len(changes) == 1 else f"{len(changes)} files"
+    lines = [f"  changed   {files}, +{added} -{removed} lines"]
     for change in changes[:_MOST_FILES]:
         mark = "!" if change["held_back"] else " "
         counts = ""
@@ -211,10 +218,20 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         lines.append(f"            {_SIGNS[change['kind']]}{mark} {_text(change['path'])}{counts}")
     if len(changes) > _MOST_FILES:
         lines.append(f"            and {len(changes) - _MOST_FILES} more")
+    held = [change for change in changes if change["held_back"]]
+    tops = [
+        change
+        for number, change in enumerate(held)
+        if not any(change["path"].startswith(f"{other['path']}/") for other in held[:number])
+    ]
     lines += [
         f"  held back {_text(change['path'])}: {_text(change['held_back'])}"
+        for change in tops[:_MOST_FILES]
+    ]
+    lines += [
+        f"  look at   {_text(change['path'])}: {_text(change['note'])}"
         for change in changes
-        if change["held_back"]
+        if change["note"]
     ][:_MOST_FILES]
     return lines
 

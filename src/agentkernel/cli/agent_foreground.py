@@ -6,21 +6,24 @@ gone on with from where it was read; on a terminal the agent draws it anew.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from typing import Any, Final
+from typing import Final
 
 from agentkernel.cli.agent_lines import Lines
+from agentkernel.cli.casts import frames_of
 from agentkernel.cli.console import Console
-from agentkernel.cli.escapes import Screen
+from agentkernel.cli.escapes import Modes, Screen
+from agentkernel.cli.local_files import write_all
 from agentkernel.cli.outcome import INTERRUPTED, Ended, say
 from agentkernel.cli.terminal import Terminal
-from agentkernel.cli.values import printable
+from agentkernel.client._sync.agent_sessions import AgentSession
 from agentkernel.client._sync.jobs import Job, find_job
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client.wire import segment
-from agentkernel.errors import AgentKernelError, ConflictError, DaemonError
+from agentkernel.errors import AgentKernelError, ConflictError, DaemonError, NotFoundError
 
 # Of what a terminal has shown: enough for a screen of it, with its colours.
 RECENT: Final = 1 << 16
@@ -38,20 +41,23 @@ class LeftBehind(Exception):
         self.code = code
 
 
-def interactive(transport: Transport, job: str, *, again: bool = False) -> Ended:
+def interactive(transport: Transport, session: AgentSession, *, again: bool = False) -> Ended:
     """The agent's terminal on this one, until it ends. Raises LeftBehind. `again`: it has been
     shown somewhere before, so that only its end is fetched."""
+    job = _job_of(session)
     terminal = Terminal()
     while True:
         rows, columns = terminal.size()
         query = {"rows": rows, "columns": columns}
-        if again:
-            query["recent"] = RECENT
+        screen = Screen()
         try:
+            if again:
+                query["recent"] = RECENT
+                write_all(1, screen.pass_on(_modes_of(session)))
             web = transport.websocket(f"/v1/jobs/{segment(job)}/attach", query=query)
             console = Console(
                 web.stream.detach(), web.decoder, terminal=terminal, stdin=True, follow=True,
-                screen=Screen(),
+                screen=screen,
             )  # fmt: skip
             ended = console.attend()
         except DaemonError as error:
@@ -64,10 +70,30 @@ def interactive(transport: Transport, job: str, *, again: bool = False) -> Ended
         return ended
 
 
-def headless(transport: Transport, job_id: str, *, raw: bool, quiet: bool = False) -> Ended:
+def _job_of(session: AgentSession) -> str:
+    job: str | None = session.info["job"]
+    if job is None:
+        raise ConflictError(session.info["error"] or "the agent was not started")
+    return job
+
+
+def _modes_of(session: AgentSession) -> bytes:
+    """What sets this terminal as the agent has set the one it began on."""
+    modes = Modes()
+    with contextlib.suppress(NotFoundError):
+        for frame in frames_of([session.recording()]):
+            match frame:
+                case [_, "o", str(text)]:
+                    modes.feed(text.encode("utf-8", "replace"))
+    return modes.redo()
+
+
+def headless(
+    transport: Transport, session: AgentSession, *, raw: bool, quiet: bool = False
+) -> Ended:
     """What the agent prints, until it ends: unchanged on stdout (`raw`), or as lines for people.
     Ctrl-C asks it to stop, a second one ends it."""
-    job = find_job(transport, job_id)
+    job = find_job(transport, _job_of(session))
     shown = _Shown(raw=raw, quiet=quiet)
     asked = 0
     while True:
@@ -83,7 +109,7 @@ def headless(transport: Transport, job_id: str, *, raw: bool, quiet: bool = Fals
             else:
                 job.signal(_SIGINT)
         except DaemonError as error:
-            _wait_for_the_daemon(transport, job_id, error)
+            _wait_for_the_daemon(transport, job.id, error)
 
 
 def _follow(job: Job, shown: _Shown) -> Ended:
@@ -154,11 +180,9 @@ class _Shown:
                 print(line, file=sys.stderr, flush=True)
 
 
-def follow_session(transport: Transport, session: dict[str, Any], *, again: bool) -> Ended:
+def follow_session(transport: Transport, session: AgentSession, *, again: bool) -> Ended:
     """`agent attach`: as the session is."""
-    if session["job"] is None:
-        raise ConflictError(f"the session {printable(session['id'])} has no process to attach to")
-    if session["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
-        return headless(transport, session["job"], raw=session["mode"] == "acp")
+    if session.info["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
+        return headless(transport, session, raw=False)
     say("Ctrl-\\ twice leaves it running")
-    return interactive(transport, session["job"], again=again)
+    return interactive(transport, session, again=again)

@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 from agentkernel.cli.builds import _Lines
+from agentkernel.cli.layer_bars import size_words
 from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import show as show_table
 from agentkernel.cli.values import printable
 from agentkernel.client._sync.agents import Agents
 from agentkernel.client._sync.transport import Transport
 from agentkernel.errors import AgentInstallError, InvalidInputError
-from agentkernel.quantities import size_text
 
 
 def main(options: argparse.Namespace) -> int:
@@ -83,8 +83,8 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
         *(("installs by", " ".join(words)) for words in install["steps"]),
     ]
     for key, value in lines:
-        if value:
-            print(f"{key:<13}{printable(str(value))}")
+        for number, line in enumerate(str(value or "").rstrip().splitlines()):
+            print(f"{'' if number else key:<13}{printable(line)}")
     kits = [entry["kit"]] if entry.get("kit") else []
     for kit in [*kits, *entry["older"]]:
         _show_kit(kit)
@@ -96,7 +96,7 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
 def _show_kit(kit: dict[str, Any]) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(kit["installed_at"]))
     users = f", in {kit['sandboxes']} sandboxes" if kit["sandboxes"] else ""
-    size = size_text(kit.get("used_bytes") or 0)
+    size = size_words(kit.get("used_bytes") or 0)
     older = "" if kit["current"] else " (older)"
     print(f"{'installed':<13}{printable(kit['version'])}{older}, {when}, {size}{users}")
     for lock in kit["locks"]:

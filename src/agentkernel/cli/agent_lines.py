@@ -44,6 +44,22 @@ class Lines:
         elif not self._skips:
             self._rest = rest
 
+    def update(self, params: dict[str, Any]) -> Iterator[str]:
+        """Of an agent that speaks ACP: the params of a session/update."""
+        update = params.get("update")
+        if not isinstance(update, dict):
+            return
+        content = update.get("content")
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk" if isinstance(content, dict):
+                yield from self._piece(str(content.get("text", "")))
+            case "tool_call":
+                yield from self._said()
+                yield printable(_short(f"{_MARK}{_words(update.get('title'))}"))
+            case "tool_call_update" if update.get("status") == "failed":
+                yield from self._said()
+                yield "  failed"
+
     def end(self) -> Iterator[str]:
         if self._rest:
             yield from self._line(self._rest)
@@ -58,15 +74,18 @@ class Lines:
             return
         piece = _piece_of_text(event)
         if piece is not None:
-            *lines, self._text = (self._text + piece).split("\n")
-            for line in lines:
-                yield printable(line.expandtabs(4))
-            if len(self._text) > _MOST_WORDS * 100:
-                yield from self._said()
+            yield from self._piece(piece)
             return
         for text in lines_of(event):
             yield from self._said()
             yield text
+
+    def _piece(self, piece: str) -> Iterator[str]:
+        *lines, self._text = (self._text + piece).split("\n")
+        for line in lines:
+            yield printable(line.expandtabs(4))
+        if len(self._text) > _MOST_WORDS * 100:
+            yield from self._said()
 
     def _said(self) -> Iterator[str]:
         """Words that came in pieces, and whose line did not end."""

@@ -17,17 +17,17 @@ from typing import Any, Final
 
 from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.reading import Definitions
-from agentkernel.cli import agent_calls, here, project
+from agentkernel.cli import here, project
 from agentkernel.cli.agent_end import End
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
-from agentkernel.cli.agent_starting import start
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.kept import choose_branch
 from agentkernel.cli.notices import tell_version
-from agentkernel.cli.outcome import Ended, finish, say
+from agentkernel.cli.outcome import Ended, finish, say, say_progress
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
+from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.config.finding import NONE, project_file, user_file
@@ -39,53 +39,81 @@ from agentkernel.workspaces.worktrees import open_worktree
 
 MOST_TASK: Final = 1 << 20
 _SAME: Final = "same"
+_LABEL: Final = "agentkernel.agent"
+# What a sandbox is made with: one that is there has it already, or has it not.
+_MADE_WITH: Final = (
+    "allow", "deny", "network", "secret", "volume", "publish", "image", "template", "profile",
+    "backend", "user", "memory", "cpus", "pids", "disk", "nofile", "workspace", "workspace_path",
+)  # fmt: skip
 
 
 def main(options: argparse.Namespace) -> int:
     fill_standard_descriptors()
     task = _task(options)
+    given = [name for name in _MADE_WITH if getattr(options, name)]
     project.apply(options)
     transport = Transport()
     try:
-        return _run(options, transport, task)
+        return _run(options, transport, task, given)
     finally:
         tell_version(transport)
         transport.close()
 
 
-def _run(options: argparse.Namespace, transport: Transport, task: str | None) -> int:
+def _run(
+    options: argparse.Namespace, transport: Transport, task: str | None, given: list[str]
+) -> int:
     name = options.name
     if options.worktree is not None:
         name = name or f"{options.agent}-{secrets.token_hex(3)}"
         _choose_worktree(options, options.worktree or name)
     resumed = _resumed(options, transport)
-    body = _request(options, transport, task, resumed, name)
-    session = start(transport, body, quiet=options.quiet)
+    if resumed is not None and given:
+        _check_gone(transport, resumed, given)
+    session = _start(options, transport, task, resumed, name, given)
     try:
         if not options.quiet:
-            _tell_begin(options, session)
+            _tell_begin(session.info)
         ended = _attended(options, transport, session, task)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session['id']}")
+        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
         return left.code
-    own = body.get("sandbox") is None
-    summary = agent_calls.summary(transport, session["id"])
+    summary = session.summary()
     code = finish(ended, options.agent, options.timeout)
+    own = _is_its_own(transport, session.info["sandbox"])
     decided = End(transport, summary, own_sandbox=own, quiet=options.quiet).decide(options)
     return code or decided
 
 
+def _is_its_own(transport: Transport, id: str) -> bool:
+    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
+    try:
+        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
+    except NotFoundError:
+        return False
+
+
+def _check_gone(transport: Transport, session: dict[str, Any], given: list[str]) -> None:
+    """A sandbox that is there is gone on with as it is."""
+    name = _sandbox_there(transport, session["sandbox"])
+    if name is not None:
+        flags = ", ".join(f"--{word.replace('_', '-')}" for word in given)
+        raise InvalidInputError(
+            f"the session goes on in its sandbox, which is made already: {flags} can't change it",
+            hint=f"`agentkernel network allow {session['sandbox_name'] or name} HOST` does, or "
+            "begin anew",
+        )
+
+
 def _attended(
-    options: argparse.Namespace, transport: Transport, session: dict[str, Any], task: str | None
+    options: argparse.Namespace, transport: Transport, session: AgentSession, task: str | None
 ) -> Ended:
-    if session["job"] is None:
-        raise ConflictError(session["error"] or "the agent was not started")
     if task is None:
-        return interactive(transport, session["job"])
-    return headless(transport, session["job"], raw=options.json, quiet=options.quiet)
+        return interactive(transport, session)
+    return headless(transport, session, raw=options.json, quiet=options.quiet)
 
 
-def _tell_begin(options: argparse.Namespace, session: dict[str, Any]) -> None:
+def _tell_begin(session: dict[str, Any]) -> None:
     name = session["sandbox_name"] or session["sandbox"]
     leave = "; Ctrl-\\ twice leaves it running" if session["mode"] == "interactive" else ""
     say(printable(f"{session['agent']} {session['version']} in the sandbox {name}{leave}"))
@@ -122,16 +150,16 @@ def _task(options: argparse.Namespace) -> str | None:
 def _resumed(options: argparse.Namespace, transport: Transport) -> dict[str, Any] | None:
     """The session to go on with."""
     if options.session is not None:
-        session = agent_calls.get(transport, options.session)
+        session = AgentSessions(transport).get(options.session).info
     elif options.resume_last:
         place = _project_here(options)
-        found = agent_calls.page(transport, agent=options.agent, project=place, limit=1)
+        found = AgentSessions(transport).list(agent=options.agent, project=place, limit=1)
         if not found:
             raise NotFoundError(
                 f"{options.agent} has no session in {place}",
                 hint="`agentkernel agent sessions` lists all; without --continue a new one begins",
             )
-        session = found[0]
+        session = found[0].info
     else:
         return None
     if session["agent"] != options.agent:
@@ -158,43 +186,39 @@ def _project_here(options: argparse.Namespace) -> str:
     return here.repository_top(now) or (now if file is None else os.path.dirname(file))
 
 
-def _request(
+def _start(
     options: argparse.Namespace,
     transport: Transport,
     task: str | None,
     resumed: dict[str, Any] | None,
     name: str | None,
-) -> dict[str, Any]:
+    given: list[str],
+) -> AgentSession:
+    """`given`: with these a session that is gone on with has a sandbox like that, else one as it
+    had."""
     definition = _definition(options.agent)
     options.workdir = None
     options.workspace_path = options.workspace_path or _SAME
     found: str | None = None
-    if options.branch is not None:
-        branch = choose_branch(options)
-        found = _sandbox_there(transport, branch or "")
-        name = name or branch
+    branch = choose_branch(options)
+    if branch is not None:
+        found = _branch_sandbox(options, transport, options.name or branch)
     elif resumed is not None and options.workspace is None and resumed["project"]:
         options.workspace = f"{resumed['project']}:cow"
-    else:
+    elif resumed is None or given:
         is_local = transport.daemon.shares_host
         here.choose(options, transport.daemon.state_dir, is_local=is_local)
     settings: dict[str, Any] = options.agent_settings
-    spec = spec_fields(options, transport.daemon)
-    _add_network(spec, settings)
+    spec: dict[str, Any] = {}
+    if found is None and (resumed is None or given):
+        spec = spec_fields(options, transport.daemon)
+        _add_network(spec, settings)
     terminal = Terminal() if task is None else None
-    body = {
-        "agent": options.agent,
-        "mode": "interactive" if task is None else "headless",
-        "task": task,
-        "spec": spec if found is None else None,
-        "sandbox": found,
-        "name": None if found else name,
-        "resume": None if resumed is None else resumed["id"],
-        "model": options.model or settings.get("model"),
+    more = {
+        "name": None if found or resumed is not None else name,
         "words": options.words,
+        "login": not options.no_login,
         "attended": options.attended or bool(settings.get("attended")),
-        "env": _environment(options, terminal),
-        "mcp": _servers(options, settings),
         "sandbox_tools": not options.no_sandbox_tools and settings.get("sandbox_tools", True),
         "trust_project_mcp": _trusts_servers(options, definition),
         "setup": [["sh", "-c", words] for words in options.setup or settings.get("setup", ())],
@@ -202,7 +226,35 @@ def _request(
         "pty": None if terminal is None else list(terminal.size()),
         "timeout_seconds": options.timeout,
     }
-    return {key: value for key, value in body.items() if value not in (None, [], {})}
+    return AgentSessions(transport).start(
+        options.agent,
+        task,
+        mode="interactive" if task is None else "headless",
+        sandbox=found,
+        resume=None if resumed is None else resumed["id"],
+        model=options.model or settings.get("model"),
+        env=_environment(options, terminal),
+        mcp=_servers(options, settings),
+        progress=None if options.quiet else say_progress,
+        options=more,
+        **spec,
+    )
+
+
+def _branch_sandbox(options: argparse.Namespace, transport: Transport, name: str) -> str:
+    """The sandbox of a branch, which stays and is found again, as with `run --branch`."""
+    found = _sandbox_there(transport, name)
+    if found is not None:
+        return found
+    spec = {
+        **spec_fields(options, transport.daemon),
+        "agents": [options.agent],
+        "agent_logins": not options.no_login,
+    }
+    _add_network(spec, options.agent_settings)
+    told = None if options.quiet else say_progress
+    made = Sandbox.create(name=name, kept=True, progress=told, transport=transport, **spec)
+    return made.id
 
 
 def _definition(agent: str) -> AgentDefinition | None:

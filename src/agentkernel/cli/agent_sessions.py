@@ -8,17 +8,15 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from agentkernel.cli import agent_calls
 from agentkernel.cli.agent_foreground import LeftBehind, follow_session
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import finish, say
+from agentkernel.cli.replay import event_lines
 from agentkernel.cli.tables import ago, show
-from agentkernel.cli.values import printable
 from agentkernel.cli.workspaces import show_applied, show_diff
+from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.client._sync.transport import Transport
-from agentkernel.client._sync.workspace import Workspace
-from agentkernel.errors import NotFoundError
 
 _LISTED: Final = 20
 _MOST_TASK: Final = 60
@@ -39,13 +37,13 @@ def main(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace, transport: Transport) -> int:
     place = None if options.project is None else os.path.realpath(options.project)
-    sessions = agent_calls.page(
-        transport,
+    found = AgentSessions(transport).list(
         agent=options.agent,
         project=place,
         state="running" if options.running else None,
         limit=options.lines or _LISTED,
     )
+    sessions = [session.info for session in found]
     if options.json:
         print(json.dumps({"sessions": sessions}))
         return 0
@@ -73,43 +71,49 @@ def _task(text: str | None) -> str:
 
 def _attach(options: argparse.Namespace, transport: Transport) -> int:
     fill_standard_descriptors()
-    session = agent_calls.get(transport, options.session)
+    session = AgentSessions(transport).get(options.session)
+    if session.info["mode"] == "acp":
+        return _follow_log(session)
     try:
-        ended = follow_session(transport, session, again=session["state"] in _GOING)
+        ended = follow_session(transport, session, again=session.info["state"] in _GOING)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session['id']}")
+        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
         return left.code
-    code = finish(ended, session["agent"], None)
-    say(f"what it changed: agentkernel agent diff {session['id']}")
+    code = finish(ended, session.info["agent"], None)
+    say(f"what it changed: agentkernel agent diff {session.id}")
     return code
 
 
+def _follow_log(session: AgentSession) -> int:
+    """Of a session that somebody speaks ACP with: what it says and does."""
+    for line in event_lines(session.events()):
+        print(line, flush=True)
+    code: int | None = session.refresh()["exit_code"]
+    return code or 0
+
+
 def _stop(options: argparse.Namespace, transport: Transport) -> int:
-    session = agent_calls.stop(transport, options.session)
+    session = AgentSessions(transport).get(options.session).stop()
     print(json.dumps(session) if options.json else f"{session['id']}: {_state(session)}")
     return 0
 
 
-def _workspace(transport: Transport, id: str) -> Workspace:
-    """Of a session's sandbox. Raises NotFoundError."""
-    session = agent_calls.get(transport, id)
-    if session["project"] is None:
-        raise NotFoundError(f"the session {printable(session['id'])} has no project")
-    return Workspace(transport, session["sandbox"])
-
-
 def _diff(options: argparse.Namespace, transport: Transport) -> int:
-    show_diff(_workspace(transport, options.session).diff(), options)
+    show_diff(AgentSessions(transport).get(options.session).diff(), options)
     return 0
 
 
 def _apply(options: argparse.Namespace, transport: Transport) -> int:
     """Status 1: not all that was asked for is applied."""
-    done = _workspace(transport, options.session).apply(
-        options.paths,
-        allow_risky=options.allow_risky,
-        mark_conflicts=options.conflicts == "markers",
-        commit=options.message or "" if options.commit or options.message else None,
+    done = (
+        AgentSessions(transport)
+        .get(options.session)
+        .apply(
+            options.paths,
+            allow_risky=options.allow_risky,
+            mark_conflicts=options.conflicts == "markers",
+            commit=options.message or "" if options.commit or options.message else None,
+        )
     )
     if options.json:
         print(json.dumps(done))

@@ -84,6 +84,10 @@ def _add_run_options(parser: Parser) -> None:
         "--attended", action="store_true",
         help="let it ask before it acts, as it does without a sandbox",
     )  # fmt: skip
+    group.add_argument(
+        "--no-login", action="store_true",
+        help="without your login or key, such as for a model on this machine",
+    )  # fmt: skip
     again = group.add_mutually_exclusive_group()
     again.add_argument(
         "--continue", dest="resume_last", action="store_true",
@@ -178,9 +182,31 @@ def _add_agent_names(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
 
 
 def _add_login_verbs(verbs: Any) -> None:
-    _add_agent_name(_verb(verbs, "login", "log in with an agent; its login stays outside"))
+    login = _verb(verbs, "login", "log in with an agent; its login stays outside")
+    login.description = (
+        "Logs in with an agent, once for all of its sandboxes, which get placeholders. Without an "
+        "option the agent's own login is run in a sandbox that is made for that alone, and taken "
+        "out of it; the daemon refreshes it from then on."
+    )
+    _add_agent_name(login)
+    how = login.add_mutually_exclusive_group()
+    how.add_argument(
+        "--api-key", action="store_true", help="an API key, from stdin, or asked for without echo"
+    )
+    how.add_argument(
+        "--from-env", action="store_true", help="an API key, from the variable of its name here"
+    )
+    how.add_argument(
+        "--import", dest="import_file", nargs="?", const="", metavar="FILE",
+        help="the login that the agent itself keeps on this machine, or in FILE; -: from stdin",
+    )  # fmt: skip
+    login.add_argument(
+        "--key", metavar="NAME", help="which API key, of an agent that takes several"
+    )
     _add_agent_name(_verb(verbs, "logout", "forget the login with an agent"))
-    _add_agent_name(_verb(verbs, "status", "show the logins with agents"), nargs="?")
+    status = _verb(verbs, "status", "show the logins with agents, and what enters sandboxes")
+    status.add_argument("--refresh", action="store_true", help="ask for a new token first")
+    _add_agent_name(status, nargs="?")
 
 
 # -- sessions ------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ _OSC_SHOWN: Final = frozenset({4, 8, 10, 11, 12, 104, 110, 111, 112})
 _INPUT_MODES: Final = frozenset(
     {1, 9, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015, 1016, 2004, 2031, 2048, 9001}
 )
+_OTHER_SCREEN: Final = (47, 1047, 1049)
 
 
 class Screen:
@@ -156,7 +157,7 @@ class Modes:
 
     def __init__(self) -> None:
         self._on: set[int] = set()
-        self._keyboard = 0
+        self._keyboard: list[bytes] = []
         self._modified = self._keypad = False
         self._rest = b""
 
@@ -176,7 +177,7 @@ class Modes:
         if keypad is not None:
             self._keypad = keypad == b"="
         elif final is None:
-            self._keyboard = max(0, self._keyboard - 1)
+            del self._keyboard[-1:]
         elif mark == b"?" and final in (b"h", b"l"):
             for word in numbers.split(b";"):
                 number = _number(word)
@@ -184,22 +185,32 @@ class Modes:
                     final = b"l" if final == b"h" else b"h"  # the cursor: off is what is undone
                 (self._on.add if final == b"h" else self._on.discard)(number)
         elif mark == b">" and final == b"u":
-            self._keyboard = min(16, self._keyboard + 1)
+            self._keyboard = [*self._keyboard, numbers[:4]][-16:]
         elif mark == b">" and final == b"m":
             self._modified = numbers.startswith(b"4;") and numbers != b"4;0"
 
     def undo(self) -> bytes:
         """Nothing: there is nothing to take back."""
-        words = [b"\x1b[<u" * self._keyboard]
+        words = [b"\x1b[<u" * len(self._keyboard)]
         if self._modified:
             words.append(b"\x1b[>4m")
         if self._keypad:
             words.append(b"\x1b>")
         # The other screen last: what is said of the first one is said there.
-        modes = sorted(self._on, key=lambda mode: (mode in (47, 1047, 1049), mode))
+        modes = sorted(self._on, key=lambda mode: (mode in _OTHER_SCREEN, mode))
         words += [b"\x1b[?%d%s" % (mode, b"h" if mode == 25 else b"l") for mode in modes]
         text = b"".join(words)
         return text + b"\x1b[0m" if text else b""
+
+    def redo(self) -> bytes:
+        """What sets it as the program has, on a terminal that was not there when it did."""
+        modes = sorted(self._on, key=lambda mode: (mode not in _OTHER_SCREEN, mode))
+        words = [b"\x1b[?%d%s" % (mode, b"l" if mode == 25 else b"h") for mode in modes]
+        if self._modified:
+            words.append(b"\x1b[>4;2m")
+        if self._keypad:
+            words.append(b"\x1b=")
+        return b"".join([*words, *(b"\x1b[>%su" % flags for flags in self._keyboard)])
 
 
 def _number(word: bytes) -> int:

@@ -120,11 +120,16 @@ agentkernel {name} --continue --branch fix "now the other test"'''
 agentkernel agent update
 agentkernel agent update claude --version 2.1.40""",
     "agent remove": "agentkernel agent remove codex",
-    "agent login": "agentkernel agent login claude",
+    "agent login": """\
+agentkernel agent login codex
+agentkernel agent login claude --import
+agentkernel agent login claude --api-key < key
+agentkernel agent login aider --from-env --key OPENROUTER_API_KEY""",
     "agent logout": "agentkernel agent logout claude",
     "agent status": """\
 agentkernel agent status
-agentkernel agent status claude --json""",
+agentkernel agent status claude --json
+agentkernel agent status codex --refresh""",
     "agent sessions": "agentkernel agent sessions --agent claude --running",
     "agent attach": "agentkernel agent attach 0123456789abcdefghij",
     "agent stop": "agentkernel agent stop 0123456789abcdefghij",

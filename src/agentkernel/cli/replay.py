@@ -11,21 +11,20 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from agentkernel.cli import agent_calls
 from agentkernel.cli.agent_lines import Lines
+from agentkernel.cli.casts import frames_of, play
 from agentkernel.cli.escapes import Screen
 from agentkernel.cli.local_files import local_errors, write_all
 from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
-from agentkernel.client._sync.transport import Transport
+from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.errors import InvalidInputError, NotFoundError
 
-_MOST_LINE: Final = 4 << 20
 _IDLE: Final = 2.0
 _STREAM: Final = "-"
 
@@ -34,38 +33,35 @@ def main(options: argparse.Namespace) -> int:
     if options.speed is not None and not 0 < options.speed < math.inf:
         raise InvalidInputError("--speed is a number above 0")
     with Connected() as transport:
+        session = AgentSessions(transport).get(options.session)
         if options.output is not None:
-            return _save(transport, options)
-        session = agent_calls.get(transport, options.session)
+            return _save(session, options.output)
         if options.json:
-            for event in agent_calls.events(transport, session["id"]):
+            for event in session.events(follow=False):
                 print(json.dumps(event))
             return 0
-        if session["mode"] == "interactive":
-            return _play(transport, options)
-        return _tell(agent_calls.events(transport, session["id"]))
-
-
-def _save(transport: Transport, options: argparse.Namespace) -> int:
-    pieces = agent_calls.recording(transport, options.session)
-    if options.output == _STREAM:
-        for piece in pieces:
-            write_all(1, piece)
+        if session.info["mode"] == "interactive":
+            return _play(session, options)
+        for line in event_lines(session.events(follow=False)):
+            print(line)
         return 0
-    with local_errors(options.output):
-        first = next(pieces, b"")  # before the file is made: there may be no recording
-        with open(options.output, "wb") as file:
-            file.write(first)
-            for piece in pieces:
-                file.write(piece)
+
+
+def _save(session: AgentSession, path: str) -> int:
+    recording = session.recording()
+    if path == _STREAM:
+        write_all(1, recording)
+        return 0
+    with local_errors(path), open(path, "wb") as file:
+        file.write(recording)
     return 0
 
 
 # -- on the screen -------------------------------------------------------------------------------
 
 
-def _play(transport: Transport, options: argparse.Namespace) -> int:
-    frames = frames_of(agent_calls.recording(transport, options.session))
+def _play(session: AgentSession, options: argparse.Namespace) -> int:
+    frames = frames_of([session.recording()])
     head = next(frames, None)
     if head is None:
         raise NotFoundError("the session has no recording")
@@ -94,60 +90,7 @@ def _tell_size(head: Any) -> None:
             say(f"it was recorded on {wide}x{high}; this terminal has {columns}x{rows}")
 
 
-def play(
-    frames: Iterable[Any],
-    show: Callable[[bytes], object],
-    *,
-    pause: Callable[[float], object] | None,
-    speed: float,
-    idle: float,
-) -> None:
-    """Shows what was put out, with the pauses there were: none longer than `idle`. `pause`: None,
-    all at once. What is no frame is left out."""
-    before = 0.0
-    for frame in frames:
-        if not isinstance(frame, list) or len(frame) != 3:
-            continue
-        at, kind, data = frame
-        if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(data, str):
-            continue
-        if kind != "o" or not math.isfinite(at):
-            continue
-        if pause is not None and at > before:
-            pause(min(at - before, idle) / speed)
-        before = max(before, float(at))
-        show(data.encode("utf-8", "replace"))
-
-
-def frames_of(pieces: Iterable[bytes]) -> Iterator[Any]:
-    """The lines of an asciicast: its head, then its frames. What is no JSON is left out."""
-    rest, skips = b"", False
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if not skips:
-                yield from _frame(line)
-            skips = False
-        if len(rest) > _MOST_LINE:
-            rest, skips = b"", True
-    if rest and not skips:
-        yield from _frame(rest)
-
-
-def _frame(line: bytes) -> Iterator[Any]:
-    try:
-        yield json.loads(line)
-    except (ValueError, RecursionError):
-        return
-
-
 # -- as text -------------------------------------------------------------------------------------
-
-
-def _tell(events: Generator[dict[str, Any], None]) -> int:
-    for line in event_lines(events):
-        print(line)
-    return 0
 
 
 def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -158,10 +101,12 @@ def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
         if not isinstance(body, dict):
             continue
         match event.get("kind"):
+            case "agent" if "update" in body:
+                yield from lines.update(body)
             case "agent":
                 yield from lines.feed(json.dumps(body).encode() + b"\n")
             case "output" if isinstance(body.get("text"), str):
-                yield from lines.feed(body["text"].encode("utf-8", "replace"))
+                yield from lines.feed(body["text"].encode("utf-8", "replace") + b"\n")
             case "prompt" if body.get("text"):
                 for line in str(body["text"]).split("\n"):
                     yield printable(f"> {line}")
@@ -170,6 +115,6 @@ def event_lines(events: Iterable[dict[str, Any]]) -> Iterator[str]:
             case "ended":
                 yield from lines.end()
                 code = body.get("exit_code")
-                reason = body.get("reason") or (f"exit {code}" if code is not None else "ended")
-                yield printable(f"── {reason}")
+                how = body.get("reason") or "ended" if code is None else f"exit {code}"
+                yield printable(f"── {how}")
     yield from lines.end()

@@ -109,6 +109,8 @@ def show_notes(found: dict[str, Any]) -> None:
         if change["held_back"]:
             why = f"held back from apply: {printable(change['held_back'])}"
             print(f"agentkernel: {name}: {why}", file=sys.stderr)
+        if change["note"]:
+            print(f"agentkernel: {name}: {printable(change['note'])}", file=sys.stderr)
         if change["problem"]:
             print(f"agentkernel: {name}: {printable(change['problem'])}", file=sys.stderr)
         elif change["host_changed"]:

@@ -157,6 +157,7 @@ def service_of(connection: HTTPConnection) -> Service:
 def all_routes() -> list[BaseRoute]:
     """What the daemon serves. Each is declared: see `operations`."""
     from agentkernel.server import (
+        routes_agent_logins,
         routes_agent_sessions,
         routes_agents,
         routes_batch,
@@ -214,6 +215,7 @@ def all_routes() -> list[BaseRoute]:
         *routes_templates.ROUTES,
         *routes_agents.ROUTES,
         *routes_agent_sessions.ROUTES,
+        *routes_agent_logins.ROUTES,
         *routes_secrets.ROUTES,
         *routes_tokens.ROUTES,
         *routes_metrics.ROUTES,

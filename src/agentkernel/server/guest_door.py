@@ -13,7 +13,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -218,14 +218,13 @@ class _Greeting(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by name
         peer = peer_of(transport.get_extra_info("socket").fileno())
         if peer.uid != os.getuid() or not self._door.arrived(self):
-            transport.abort()
+            self._transport.abort()
             return
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(_GREETING_SECONDS, transport.abort)
+        self._deadline = loop.call_later(_GREETING_SECONDS, self._transport.abort)
 
     def drop(self) -> None:
         self._transport.abort()

@@ -195,7 +195,10 @@ async def _pieces(path: Path) -> AsyncGenerator[bytes, None]:
     with await in_thread(path.open, "rb") as file:
         left = os.fstat(file.fileno()).st_size
         held = b""
-        while left > 0 and (piece := await in_thread(file.read, min(left, _PIECE))):
+        while left > 0:
+            piece: bytes = await in_thread(file.read, min(left, _PIECE))
+            if not piece:
+                return
             left -= len(piece)
             lines, end, held = (held + piece).rpartition(b"\n")
             yield lines + end

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from agentkernel.workspaces.changes import Change, Item, Reader, with_renames
+from agentkernel.workspaces.noting import note_of
 from agentkernel.workspaces.patch import MOST_PATCH, MOST_TEXT, make_patch
 from agentkernel.workspaces.risky import why_held_back
 
@@ -17,7 +18,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """`path` in text, with marks for what is none (`path_b64` then has the bytes). `host_changed`:
     the host has changed it, too, since the sandbox was made. Modes are octal. `added_lines` and
     `removed_lines`: null for what is no text, and for what was not looked into. `held_back`: why
-    it is not applied unless risky ones are allowed; null: it is."""
+    it is not applied unless risky ones are allowed; null: it is. `note`: why to look twice."""
 
     path: str
     kind: Literal["added", "deleted", "modified", "renamed"]
@@ -31,6 +32,7 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     removed_lines: int | None = None
     host_changed: bool = False
     held_back: str | None = None
+    note: str | None = None
     problem: str | None = None
 
 
@@ -63,12 +65,12 @@ def diff(
         for change in entries:
             if size > MOST_PATCH or change.problem or _is_directory(change):
                 truncated = truncated or size > MOST_PATCH
-                shown.append(_shown(change, above))
+                shown.append(_shown(change, above, below))
                 continue
             patch = make_patch(change, above, below)
             shown.append(
                 msgspec.structs.replace(
-                    _shown(change, above),
+                    _shown(change, above, below),
                     binary=patch.binary,
                     added_lines=patch.added,
                     removed_lines=patch.removed,
@@ -96,7 +98,7 @@ def _is_directory(change: Change) -> bool:
     return item is not None and item.type == "directory"
 
 
-def _shown(change: Change, upper: int) -> FileChange:
+def _shown(change: Change, upper: int, project: int) -> FileChange:
     item = change.after or change.before
     text = text_of(change.path)
     try:
@@ -113,6 +115,7 @@ def _shown(change: Change, upper: int) -> FileChange:
         new_mode=_octal(change.after),
         host_changed=change.host_changed,
         held_back=held_back or None,
+        note=note_of(change, upper, project) or None,
         problem=change.problem or None,
     )
 

@@ -22,7 +22,7 @@ def summary(**more: Any) -> dict[str, Any]:
 def change(path: str, **more: Any) -> dict[str, Any]:
     return {
         "path": path, "kind": "modified", "added_lines": 2, "removed_lines": 1, "held_back": None,
-        **more,
+        "note": None, **more,
     }  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def test_all_that_is_known_is_told() -> None:
         change("a.py"),
         change(".envrc", kind="added", held_back="your shell runs it"),
         change("image.png", added_lines=None, removed_lines=None),
+        change("package.json", added_lines=0, removed_lines=0, note="the next install runs it"),
         commands=["make test"] * 12,
         hosts=[{"host": "api.example.org", "port": 443, "times": 3}],
         denied=[{"host": "evil.example", "port": 443, "times": 2}],
@@ -47,8 +48,9 @@ def test_all_that_is_known_is_told() -> None:
         complete=False,
     )
     for part in (
-        "3 files, +4 -2 lines", "M  a.py  +2 -1", "A! .envrc", "M  image.png\n",
-        "held back .envrc: your shell runs it", "ran       make test", "and 2 more",
+        "4 files, +4 -2 lines", "M  a.py  +2 -1", "A! .envrc", "M  image.png\n",
+        "look at   package.json: the next install", "ran       make test",
+        "held back .envrc: your shell runs it", "and 2 more",
         "reached   api.example.org:443", "denied    evil.example:443, 2 times",
         "--allow evil.example:443", "agentkernel network allow claude-1 evil.example:443",
         "$0.1234", "10 + 5 tokens", "more than is listed",

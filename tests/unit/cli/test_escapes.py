@@ -74,6 +74,11 @@ def test_what_a_program_has_set_is_taken_back() -> None:
     undo = modes.undo()
     for part in (b"\x1b[<u", b"\x1b[>4m", b"\x1b[?25h", b"\x1b[?1002l", b"\x1b[?1006l", b"\x1b>"):
         assert part in undo
+    redo = modes.redo()
+    assert redo.startswith(b"\x1b[?1049h") and redo.endswith(b"\x1b=\x1b[>1u")
+    again = Modes()
+    again.feed(redo)
+    assert (again.undo(), again.redo()) == (undo, redo)
     assert b"2004" not in undo and undo.endswith(b"\x1b[?1049l\x1b[0m")
     modes.feed(b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1002;1006l\x1b[>4m\x1b>")
-    assert modes.undo() == b"" == Modes().undo()
+    assert modes.undo() == b"" == Modes().undo() == modes.redo()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentkernel.cli.replay import event_lines, frames_of, play
+from agentkernel.cli.casts import frames_of, play
+from agentkernel.cli.replay import event_lines
 
 CAST = [
     {"version": 2, "width": 80, "height": 24},
@@ -58,11 +59,12 @@ def test_a_line_without_an_end_takes_a_bounded_amount() -> None:
 
 
 def test_a_log_as_text() -> None:
-    events = [
+    events: list[dict[str, Any]] = [
         {"kind": "session", "body": {}},
         {"kind": "prompt", "body": {"text": "do\x1b[31m it"}},
         {"kind": "agent", "body": {"type": "text", "part": {"text": "hello"}}},
-        {"kind": "output", "body": {"text": "plain\nlines"}},
+        {"kind": "output", "body": {"text": "plain"}},
+        {"kind": "output", "body": {"text": "lines"}},
         {"kind": "agent", "body": "no object"},
         {"kind": "ended", "body": {"exit_code": 3}},
     ]
@@ -73,3 +75,23 @@ def test_a_log_as_text() -> None:
         "lines",
         "── exit 3",
     ]
+
+
+def test_a_log_of_an_agent_that_speaks_acp() -> None:
+    def update(**fields: Any) -> dict[str, Any]:
+        return {"kind": "agent", "body": {"sessionId": "x", "update": fields}}
+
+    def chunk(text: Any) -> dict[str, Any]:
+        return update(sessionUpdate="agent_message_chunk", content={"type": "text", "text": text})
+
+    events = [
+        chunk("I wi"), chunk("ll\nnow"),
+        update(sessionUpdate="tool_call", title="edit \x1b[31m a.py"),
+        update(sessionUpdate="tool_call_update", status="failed"),
+        update(sessionUpdate="agent_message_chunk", content=None), update(), chunk(None),
+        {"kind": "agent", "body": {"update": 1}},
+        {"kind": "ended", "body": {"exit_code": None, "reason": "lost"}},
+    ]  # fmt: skip
+    assert list(event_lines(events)) == [
+        "I will", "now", "● edit \ufffd[31m a.py", "  failed", "None", "── lost",
+    ]  # fmt: skip

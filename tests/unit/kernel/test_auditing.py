@@ -16,7 +16,9 @@ from agentkernel.guest import files as guest_files
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel import auditing
 from agentkernel.kernel.agents.kits import Kits
+from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
+from agentkernel.kernel.agents.sessions import Sessions
 from agentkernel.kernel.builds import Builds
 from agentkernel.kernel.changes import Changes
 from agentkernel.kernel.images import Images
@@ -103,6 +105,16 @@ EXEMPT = {
     "Volumes.hold": "part of sandbox.create and sandbox.start",
     "Volumes.hold_again": "part of kernel.start",
     "Volumes.release": "part of sandbox.stop and sandbox.remove",
+    "Sessions.load": "part of kernel.start; what it takes back has lines of its own",
+    "Sessions.close": "part of kernel.stop",
+    "Sessions.trail": "the kernel's",
+    "Sessions.get": "looks at a record",
+    "Sessions.list": "looks at records",
+    "Sessions.events": "looks at what was said",
+    "Sessions.summary": "looks at records and events; the diff has a line",
+    "Sessions.recording": "looks at what was shown",
+    "Sessions.diff": "a workspace's, which has a line",
+    "Sessions.apply": "a workspace's, which has a line",
     "Kits.load": "part of kernel.start",
     "Kits.close": "part of kernel.stop",
     "Kits.ready": "looks at what is there; what it installs has a line",
@@ -188,6 +200,26 @@ ROUTES = {
     "GET /v1/agents/{agent}": LOOKS,
     "POST /v1/agents/{agent}/install": "agent.install",
     "DELETE /v1/agents/{agent}/kit": "agent.remove",
+    "POST /v1/agent-sessions": "agent.start",
+    "GET /v1/agent-sessions": LOOKS,
+    "GET /v1/agent-sessions/{session}": LOOKS,
+    "DELETE /v1/agent-sessions/{session}": "agent.forget",
+    "POST /v1/agent-sessions/{session}/stop": "agent.stop",
+    "GET /v1/agent-sessions/{session}/events": LOOKS,
+    "POST /v1/agent-sessions/{session}/prompt": "agent.prompt",
+    "POST /v1/agent-sessions/{session}/cancel": "agent.cancel",
+    "POST /v1/agent-sessions/{session}/permission": "agent.answer",
+    "GET /v1/agent-sessions/{session}/summary": LOOKS,
+    "GET /v1/agent-sessions/{session}/diff": "workspace.diff",
+    "POST /v1/agent-sessions/{session}/apply": "workspace.apply",
+    "GET /v1/agent-sessions/{session}/recording": LOOKS,
+    "GET /v1/agent-logins": LOOKS,
+    "GET /v1/agents/{agent}/login": LOOKS,
+    "PUT /v1/agents/{agent}/login": "agent.login",
+    "DELETE /v1/agents/{agent}/login": "agent.logout",
+    "POST /v1/agents/{agent}/login/refresh": "agent.refresh",
+    "POST /v1/agents/{agent}/login/begin": "agent.login_begin",
+    "POST /v1/agents/{agent}/login/harvest": "agent.login_end",
     "POST /v1/volumes": "volume.create",
     "GET /v1/volumes": LOOKS,
     "GET /v1/volumes/{volume}": LOOKS,
@@ -235,6 +267,8 @@ def public_methods() -> dict[str, Any]:
             Ports,
             Secrets,
             Logins,
+            Sessions,
+            LoginBoxes,
             System,
             Tokens,
             Templates,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from agentkernel.workspaces.changes import Change, Item
+from agentkernel.workspaces.noting import note_of
 from agentkernel.workspaces.risky import why_held_back, why_risky
 
 HELD = {
@@ -70,3 +74,29 @@ def test_a_file_that_is_moved_away_counts_as_one_that_is_gone() -> None:
     moved = Change("harmless", "added", None, item, renamed_from=".envrc")
     assert ".envrc" in why_held_back(moved, -1)
     assert why_held_back(Change("harmless", "added", None, item, renamed_from="x"), -1) == ""
+
+
+def test_what_the_next_install_would_run_is_noted(tmp_path: Path) -> None:
+    upper, project = tmp_path / "upper", tmp_path / "project"
+    item = Item("file", 0o644, 1)
+
+    def noted(before: str | None, after: str, name: str = "package.json") -> str:
+        for place, text in ((project, before), (upper, after)):
+            place.mkdir(exist_ok=True)
+            (place / name).write_text(text or "")
+        old = None if before is None else item
+        change = Change(name, "added" if old is None else "modified", old, item)
+        ends = [os.open(place, os.O_RDONLY) for place in (upper, project)]
+        try:
+            return note_of(change, *ends)
+        finally:
+            for end in ends:
+                os.close(end)
+
+    runs = '{"scripts": {"postinstall": "x", "test": "y"}}'
+    assert "postinstall" in noted(None, runs) and "postinstall" in noted("{}", runs)
+    assert noted(runs, runs) == noted("{}", '{"scripts": {"test": "x"}}') == ""
+    assert noted("{}", runs, "other.json") == ""
+    for odd in ("", "[", "[]", "1", '{"scripts": []}', "[" * 9999):
+        assert noted(odd, odd) == ""
+        assert "postinstall" in noted(odd, runs)

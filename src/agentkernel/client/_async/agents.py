@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from agentkernel.client import wire
+from agentkernel.client._async.agent_logins import AsyncAgentLogins
 from agentkernel.client._async.builds import Told
 from agentkernel.client._async.transport import LONG_CALL_SECONDS, AsyncTransport
 from agentkernel.client.toolchains import host_environment
@@ -18,6 +19,7 @@ class AsyncAgents:
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
+        self.logins = AsyncAgentLogins(transport)
 
     async def list(self) -> List[dict[str, Any]]:
         """By name; `kit` is what is installed of each."""

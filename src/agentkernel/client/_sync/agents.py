@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from agentkernel.client import wire
+from agentkernel.client._sync.agent_logins import AgentLogins
 from agentkernel.client._sync.builds import Told
 from agentkernel.client._sync.transport import LONG_CALL_SECONDS, Transport
 from agentkernel.client.toolchains import host_environment
@@ -19,6 +20,7 @@ class Agents:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.logins = AgentLogins(transport)
 
     def list(self) -> List[dict[str, Any]]:
         """By name; `kit` is what is installed of each."""

@@ -9,6 +9,7 @@ from agentkernel.backends.base import Progress
 from agentkernel.config.finding import user_file
 from agentkernel.kernel.agents.kit_records import ChosenDefinitions, Versions
 from agentkernel.kernel.agents.kits import Kits
+from agentkernel.kernel.agents.login_boxes import LoginBoxes
 from agentkernel.kernel.agents.logins import Logins
 from agentkernel.kernel.agents.preparing import Equipped, equip
 from agentkernel.kernel.agents.sessions import Sessions
@@ -35,6 +36,9 @@ class Agents:
             kernel.trail,
             kept,
             kernel.networks.operator,
+        )
+        self.login_boxes = LoginBoxes(
+            kernel, kernel.trail, self.definitions, self.kits, self.logins
         )
         self.sessions = Sessions(kernel, self.definitions, kept / "sessions")
 

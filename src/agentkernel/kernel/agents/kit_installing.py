@@ -23,6 +23,7 @@ from agentkernel.agents.commands import (
     Fill,
     check_command,
     install_environment,
+    install_path,
     install_steps,
     path_entries,
 )
@@ -66,6 +67,8 @@ _KINDS: Final = {
     ".dist-info/RECORD": "*.dist-info/RECORD",
 }
 _MAX_LOCKS: Final = 32
+# Of a script its beginning is shown.
+_MAX_TEXT: Final = 160
 
 
 async def install(
@@ -114,20 +117,17 @@ class _Work:
             return
         async with self._sandbox(kit, "registries") as id:
             await self._refuse_missing(id)
+            entries = install_path(self._definition, self._fill)
             for number, words in enumerate(self._steps, 1):
-                await while_space(self._kernel, self._step(id, number, words, STEP_SECONDS))
+                work = self._step(id, number, words, entries, STEP_SECONDS)
+                await while_space(self._kernel, work)
 
     async def look(self, kit: VolumeMount) -> list[KitLock]:
         async with self._sandbox(kit, NONE) as id:
             locks = await self._locks(id)
             if self._check:
                 entries = path_entries(self._definition, self._fill)
-                words = (
-                    ["sh", "-c", _WITH_PATH, ":".join(entries), *self._check]
-                    if entries
-                    else self._check
-                )
-                await self._step(id, self._count, words, CHECK_SECONDS)
+                await self._step(id, self._count, self._check, entries, CHECK_SECONDS)
             return locks
 
     @contextlib.asynccontextmanager
@@ -163,16 +163,19 @@ class _Work:
                 missing=missing,
             )
 
-    async def _step(self, id: str, number: int, words: Sequence[str], seconds: float) -> None:
-        is_check = number > len(self._steps)
-        text = shlex.join(self._check if is_check else words)
-        await self._report(BuildStep(number=number, steps=self._count, text=text[:4096]))
+    async def _step(
+        self, id: str, number: int, words: Sequence[str], path: Sequence[str], seconds: float
+    ) -> None:
+        """`path`: directories that stand first in PATH."""
+        text = " ".join(shlex.join(words).split())
+        await self._report(BuildStep(number=number, steps=self._count, text=text[:_MAX_TEXT]))
         began = time.monotonic()
         last, decoder = LastLines(), codecs.getincrementaldecoder("utf-8")("replace")
         options = ProcessOptions(
             env={"HOME": HOME, **self._environment}, cwd=HOME, timeout_seconds=seconds
         )
-        async with self._kernel.exec(id, words, options) as process:
+        argv = ["sh", "-c", _WITH_PATH, ":".join(path), *words] if path else words
+        async with self._kernel.exec(id, argv, options) as process:
             with contextlib.suppress(SandboxUnavailableError):
                 while (part := await process.output()) is not None:
                     if piece := decoder.decode(part.data):
@@ -195,7 +198,7 @@ class _Work:
             else f"{name} can't be installed: step {number} of {len(self._steps)}"
         )
         return AgentInstallError(
-            f"{what}: {ending(status)}: {text[:200]}" + (f": {said[:300]}" if said else ""),
+            f"{what}: {ending(status)}: {text[:_MAX_TEXT]}" + (f": {said[:300]}" if said else ""),
             hint=f"all that it wrote: agentkernel agent install {name}; what it may reach while it "
             "is installed are the package registries that this machine's own clients use",
             agent=name,

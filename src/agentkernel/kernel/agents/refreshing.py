@@ -223,11 +223,11 @@ class Refreshing:
             return sleep
         used = await self._used()
         for record in due:
-            if _reference(record) not in used or record.due_at is None:
-                continue
-            left = record.due_at - time.time()
+            left = (record.due_at or 0.0) - time.time()
             if left > 0:
-                sleep = min(sleep, left)
+                sleep = min(sleep, left)  # also of one that nobody uses yet
+                continue
+            if _reference(record) not in used:
                 continue
             with contextlib.suppress(AgentKernelError):  # it is in the record and in events
                 oauth = self._definitions.get(record.agent).login.oauth

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from builtins import list as List
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agentkernel import faults
-from agentkernel.agents.commands import home_path
 from agentkernel.agents.model import AgentUsage
 from agentkernel.agents.reading import Definitions
 from agentkernel.audit.trail import Trail, audited
-from agentkernel.backends.base import Blueprint, Progress
+from agentkernel.backends.base import Progress
 from agentkernel.errors import (
     AgentKernelError,
     ConflictError,
@@ -32,13 +30,10 @@ from agentkernel.errors import (
     NotFoundError,
     ResourceExhaustedError,
 )
-from agentkernel.guest.files import GuestFiles
-from agentkernel.guest.processes import ExitStatus, Outcome
 from agentkernel.ids import new_id
-from agentkernel.kernel.agents import states
 from agentkernel.kernel.agents.driving import Drive
-from agentkernel.kernel.agents.files import SessionFiles
 from agentkernel.kernel.agents.kept import kept_of, project_of, request_of
+from agentkernel.kernel.agents.listening import LIVE, Listening, session_event
 from agentkernel.kernel.agents.model import (
     AgentEvent,
     AgentRequest,
@@ -47,26 +42,21 @@ from agentkernel.kernel.agents.model import (
     SessionPage,
     SessionState,
 )
-from agentkernel.kernel.agents.preparing import definition_of, look_inside
-from agentkernel.kernel.agents.recording import Recorder, recorded
+from agentkernel.kernel.agents.preparing import definition_of
 from agentkernel.kernel.agents.starting import Ready, Starter, check
 from agentkernel.kernel.agents.summaries import read_log, summarize
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.kernel.store import NewEvent, SandboxRecord, SessionRecord
+from agentkernel.kernel.store import SandboxRecord, SessionRecord
 from agentkernel.kernel.threads import in_thread
-from agentkernel.quantities import duration_text
 from agentkernel.workspaces.applying import WorkspaceApplied
 from agentkernel.workspaces.diffing import WorkspaceDiff
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
 
-log = logging.getLogger("agentkernel.kernel")
-
 MAX_RUNNING: Final = 100
 MAX_KEPT: Final = 1000
 STOP_SECONDS: Final = 5.0
-_LIVE: Final = ("starting", "running")
 _OVER: Final = ("ended", "failed", "lost")
 _BATCH: Final = 200
 _TASK_SHOWN: Final = 4096
@@ -78,11 +68,7 @@ class Sessions:
     def __init__(self, kernel: Kernel, definitions: Definitions, directory: Path) -> None:
         self._kernel = kernel
         self._definitions = definitions
-        self._directory = directory
-        self._recorders: dict[str, Recorder] = {}
-        self._drives: dict[str, Drive] = {}
-        self._following: dict[str, asyncio.Task[None]] = {}
-        self._writing: set[asyncio.Task[None]] = set()
+        self._listening = Listening(kernel, directory)
 
     @property
     def trail(self) -> Trail:
@@ -94,33 +80,20 @@ class Sessions:
         """Takes back what was being started, and listens again to what runs. Preconditions:
         sandboxes are found, and their jobs' rows are up to date."""
         store = self._kernel._store
-        for record in await self._rows(_LIVE):
+        for record in await self._rows(LIVE):
             if record.state == "starting":
                 await self._take_back(record)
                 continue
-            recorder = self._recorder(record)
-            if record.mode == "acp" and kept_of(record).drive:
-                await self._take_up(record, recorder)
-            self._follow(record, recorder)
-        known = {record.id for record in (await store.find_sessions(limit=MAX_KEPT + 1)).records}
-        if len(known) <= MAX_KEPT and self._directory.is_dir():
-            for place in self._directory.iterdir():
-                if place.name not in known:
-                    await in_thread(SessionFiles(place).remove)
+            await self._listening.take_up(record)
+        for id in self._listening.directories():
+            try:
+                await store.get_session(id)
+            except NotFoundError:
+                await in_thread(self._listening.files(id).remove)
 
     async def close(self) -> None:
         """Lets go; agents go on."""
-        for drive in self._drives.values():
-            await drive.close()
-        tasks = [*self._following.values(), *self._writing]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-        for recorder in self._recorders.values():
-            recorder.close()
-        self._recorders.clear()
-        self._drives.clear()
+        await self._listening.close()
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -139,7 +112,7 @@ class Sessions:
         definition = definition_of(asked, self._definitions)
         check(asked, definition)
         before = None if asked.resume is None else await self._resumed(asked, owner)
-        if await store.count_sessions(_LIVE) >= MAX_RUNNING:
+        if await store.count_sessions(LIVE) >= MAX_RUNNING:
             raise ResourceExhaustedError(
                 f"{MAX_RUNNING} sessions of agents run, which is the most there may be",
                 hint="`agentkernel agent sessions` shows them; stop some",
@@ -176,7 +149,7 @@ class Sessions:
             else:
                 there = await kernel.start(there.id)
             faults.point("session.sandbox")
-            state = SessionFiles(self._directory / before.id) if before and new else None
+            state = self._listening.files(before.id) if before and new else None
             ready = await starter.prepare(
                 there,
                 conversation=record.conversation,
@@ -203,7 +176,7 @@ class Sessions:
         before: SessionRecord | None,
     ) -> SessionRecord:
         """The agent runs: from now on it is listened to, and spoken to if it is to be driven."""
-        recorder = self._recorder(record, size=starter.size)
+        recorder = self._listening.recorder(record, size=starter.size)
         recorder.tell(
             "session",
             {
@@ -220,14 +193,14 @@ class Sessions:
         )
         drive = None
         if record.mode == "acp" and asked.drive:
-            drive = self._drive(record, recorder)
+            drive = self._listening.drive(record, recorder)
         record = await self._kernel._store.update_session(
             record.id,
             expect_state=("starting",),
             state="running",
-            events=[_event(record, "agent.started", mode=record.mode)],
+            events=[session_event(record, "agent.started", mode=record.mode)],
         )
-        task = self._follow(record, recorder)
+        task = self._listening.follow(record, recorder)
         if drive is not None:
             attached = asyncio.ensure_future(recorder.attached.wait())
             await asyncio.wait((task, attached), return_when=asyncio.FIRST_COMPLETED)
@@ -254,7 +227,7 @@ class Sessions:
         before = await self._kernel._store.get_session(asked.resume, owner)
         if before.agent != asked.agent:
             raise InvalidInputError(f"the session {before.id} is one of {before.agent}")
-        if before.state in _LIVE:
+        if before.state in LIVE:
             raise ConflictError(
                 "that session still runs", hint=f"agentkernel agent attach {before.id}"
             )
@@ -269,7 +242,7 @@ class Sessions:
         return await self.get(record.id)
 
     async def _stop(self, record: SessionRecord) -> None:
-        task = self._following.get(record.id)
+        task = self._listening.following.get(record.id)
         if task is None:
             return
         jobs = self._kernel.jobs
@@ -297,9 +270,9 @@ class Sessions:
         await self._forget(record)
 
     async def _forget(self, record: SessionRecord) -> None:
-        await in_thread(self._files(record.id).remove)
+        await in_thread(self._listening.files(record.id).remove)
         await self._kernel._store.remove_session(
-            record.id, events=[_event(record, "agent.forgotten")]
+            record.id, events=[session_event(record, "agent.forgotten")]
         )
 
     async def _forget_old(self, owner: str) -> None:
@@ -313,13 +286,7 @@ class Sessions:
     async def _take_back(self, record: SessionRecord, *, made: bool | None = None) -> None:
         """Nothing is left of a session that was being started. `made`: its sandbox was made for it;
         None: that is known by nobody having been in it before."""
-        if (task := self._following.pop(record.id, None)) is not None:
-            task.cancel()
-            await asyncio.wait((task,))
-        if (drive := self._drives.pop(record.id, None)) is not None:
-            await drive.close()
-        if (recorder := self._recorders.pop(record.id, None)) is not None:
-            recorder.close()
+        await self._listening.drop(record.id)
         others = await self._kernel._store.find_sessions(sandbox_id=record.sandbox_id, limit=2)
         if made is None:
             made = record.own_sandbox and len(others.records) <= 1
@@ -328,126 +295,8 @@ class Sessions:
                 await self._kernel.remove(record.sandbox_id, reason="its session did not start")
             else:
                 await self._kernel.jobs.kill(record.job_id)
-        await in_thread(self._files(record.id).remove)
+        await in_thread(self._listening.files(record.id).remove)
         await self._kernel._store.remove_session(record.id)
-
-    # -- listening ------------------------------------------------------------------------------
-
-    def _recorder(self, record: SessionRecord, *, size: tuple[int, int] | None = None) -> Recorder:
-        kept = kept_of(record)
-        shows = record.mode == "interactive" or (record.mode == "headless" and kept.prints_text)
-        recorder = Recorder(
-            self._kernel.jobs,
-            record.job_id,
-            self._files(record.id),
-            mode=record.mode,
-            format=kept.format,
-            size=(size or kept.size) if shows else None,
-            title=f"{record.agent} {record.version}",
-            changed=lambda: self._changed(record.id),
-        )
-        self._recorders[record.id] = recorder
-        return recorder
-
-    def _follow(self, record: SessionRecord, recorder: Recorder) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(self._until_end(record, recorder))
-        self._following[record.id] = task
-        return task
-
-    async def _until_end(self, record: SessionRecord, recorder: Recorder) -> None:
-        try:
-            lost = await recorded(recorder)
-            await self._ended(record, recorder, lost)
-        except Exception:
-            # Its agent goes on; the next daemon tries again.
-            log.exception("the session %s can't be recorded any more", record.id)
-        finally:
-            self._following.pop(record.id, None)
-            self._drives.pop(record.id, None)
-            self._recorders.pop(record.id, None)
-            recorder.close()
-
-    async def _ended(
-        self, record: SessionRecord, recorder: Recorder, lost: AgentKernelError | None
-    ) -> None:
-        status = ExitStatus(outcome=Outcome.LOST)
-        if lost is None:
-            with contextlib.suppress(NotFoundError):
-                job = await self._kernel._store.get_job(record.job_id)
-                status = await self._kernel.jobs.outcome(job)
-        faults.point("session.ended")
-        state, error = _how(status, kept_of(record).seconds)
-        if lost is None:
-            await self._save_state(record, recorder)
-        recorder.tell(
-            "ended",
-            {"exit_code": status.exit_code, "reason": str(status.outcome), "error": error},
-        )
-        with contextlib.suppress(NotFoundError, ConflictError):
-            await self._kernel._store.update_session(
-                record.id,
-                expect_state=_LIVE,
-                state=state,
-                ended_at=time.time(),
-                exit_code=status.exit_code,
-                error=error,
-                conversation=recorder.reader.conversation or record.conversation,
-                usage=msgspec.to_builtins(recorder.reader.usage),
-                events=[_event(record, "agent.ended", state=state, exit_code=status.exit_code)],
-            )
-
-    async def _save_state(self, record: SessionRecord, recorder: Recorder) -> None:
-        """As far as it goes: without, another session can't go on with this one elsewhere."""
-        kept = kept_of(record)
-        if not kept.keep:
-            return
-        try:
-            box, live = await self._kernel._find(record.sandbox_id, None)
-            with live.used() as sandbox:
-                blueprint = msgspec.convert(box.blueprint, Blueprint)
-                home = look_inside(sandbox, blueprint, box.env).home
-                problems = await states.save(
-                    GuestFiles(sandbox.channel),
-                    self._files(record.id),
-                    [home_path(path, home) for path in kept.keep],
-                    [home_path(path, home) for path in kept.exclude],
-                )
-        except AgentKernelError as exc:
-            problems = [exc.message]
-        for problem in problems:
-            recorder.tell("session", {"note": problem})
-
-    def _changed(self, id: str) -> None:
-        """The agent has named its conversation, or what it has used."""
-
-        async def write() -> None:
-            recorder = self._recorders.get(id)
-            if recorder is None:
-                return
-            with contextlib.suppress(AgentKernelError):
-                await self._kernel._store.update_session(
-                    id,
-                    conversation=recorder.reader.conversation,
-                    usage=msgspec.to_builtins(recorder.reader.usage),
-                )
-
-        if not self._writing:
-            task = asyncio.ensure_future(write())
-            self._writing.add(task)
-            task.add_done_callback(self._writing.discard)
-
-    def _drive(self, record: SessionRecord, recorder: Recorder) -> Drive:
-        from agentkernel.kernel.agents.acp_making import make_drive
-
-        directory = self._directory / record.id
-        drive = make_drive(self._kernel, record, recorder, directory)
-        self._drives[record.id] = drive
-        return drive
-
-    async def _take_up(self, record: SessionRecord, recorder: Recorder) -> None:
-        drive = self._drive(record, recorder)
-        log = [event for event, _ in self._files(record.id).read()]
-        await drive.take_up(conversation=record.conversation, log=log)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -486,7 +335,8 @@ class Sessions:
         name = None
         with contextlib.suppress(NotFoundError):
             name = (await self._kernel.get(record.sandbox_id)).name
-        drive, recorder = self._drives.get(record.id), self._recorders.get(record.id)
+        drive = self._listening.drives.get(record.id)
+        recorder = self._listening.recorders.get(record.id)
         usage = msgspec.convert(record.usage, AgentUsage)
         return AgentSession(
             id=record.id,
@@ -500,13 +350,15 @@ class Sessions:
             task=record.task,
             model=record.model,
             project=record.project,
-            conversation=recorder.reader.conversation if recorder else record.conversation,
+            conversation=(recorder and recorder.reader.conversation) or record.conversation,
             created_at=record.created_at,
             ended_at=record.ended_at,
             exit_code=record.exit_code,
             error=record.error,
             busy=drive is not None and drive.busy,
-            last_event=recorder.seq if recorder else self._files(record.id).position().seq,
+            last_event=recorder.seq
+            if recorder
+            else self._listening.files(record.id).position().seq,
             usage=recorder.reader.usage if recorder else usage,
         )
 
@@ -515,7 +367,7 @@ class Sessions:
     ) -> AsyncGenerator[AgentEvent, None]:
         """Its log after a seq; with `follow` to the session's end."""
         record = await self._kernel._store.get_session(id, owner)
-        files, place = self._files(record.id), 0
+        files, place = self._listening.files(record.id), 0
 
         def read() -> List[tuple[AgentEvent, int]]:
             found: List[tuple[AgentEvent, int]] = []
@@ -526,7 +378,7 @@ class Sessions:
             return found
 
         while True:
-            recorder = self._recorders.get(record.id)
+            recorder = self._listening.recorders.get(record.id)
             news = None if recorder is None else recorder.news
             batch = await in_thread(read)
             for event, _ in batch:
@@ -541,9 +393,9 @@ class Sessions:
 
     async def summary(self, id: str, *, owner: str | None = None) -> AgentSummary:
         record = await self._kernel._store.get_session(id, owner)
-        recorder = self._recorders.get(record.id)
+        recorder = self._listening.recorders.get(record.id)
         reader = (
-            await read_log(self._files(record.id), record.mode, kept_of(record).format)
+            await read_log(self._listening.files(record.id), record.mode, kept_of(record).format)
             if recorder is None
             else recorder.reader
         )
@@ -552,7 +404,7 @@ class Sessions:
     async def recording(self, id: str, *, owner: str | None = None) -> Path:
         """The session's asciicast. Raises NotFoundError if nothing was recorded."""
         record = await self._kernel._store.get_session(id, owner)
-        return self._files(record.id).recording()
+        return self._listening.files(record.id).recording()
 
     # -- what an acp session is told -------------------------------------------------------------
 
@@ -560,14 +412,14 @@ class Sessions:
     async def prompt(self, id: str, text: str, *, owner: str | None = None) -> AgentSession:
         """Begins a turn of an acp session; its events tell the rest, the last one of kind "prompt"
         with the stop reason. Raises ConflictError while another is under way."""
-        record, drive = await self._driven(id, owner)
+        record, drive = await self._find(id, owner)
         drive.prompt(text)
         return await self._shown(record)
 
     @audited("agent.cancel", "session")
     async def cancel(self, id: str, *, owner: str | None = None) -> None:
         """Ends the turn that is under way, if one is."""
-        _, drive = await self._driven(id, owner)
+        _, drive = await self._find(id, owner)
         await drive.cancel()
 
     @audited("agent.answer", "session")
@@ -575,15 +427,15 @@ class Sessions:
         self, id: str, permission: str, option: str | None, *, owner: str | None = None
     ) -> None:
         """To a permission question. None: cancelled."""
-        _, drive = await self._driven(id, owner)
+        _, drive = await self._find(id, owner)
         await drive.answer(permission, option)
 
-    async def _driven(self, id: str, owner: str | None) -> tuple[SessionRecord, Drive]:
+    async def _find(self, id: str, owner: str | None) -> tuple[SessionRecord, Drive]:
         record = await self._kernel._store.get_session(id, owner)
         self.trail.found(record.sandbox_id, None)
-        drive = self._drives.get(record.id)
+        drive = self._listening.drives.get(record.id)
         if drive is None:
-            over = record.state not in _LIVE
+            over = record.state not in LIVE
             raise ConflictError(
                 f"the session is {record.state}" if over else "nobody speaks ACP with this session",
                 hint="start one that goes on with it" if over else 'start one with "mode": "acp"',
@@ -614,30 +466,3 @@ class Sessions:
             mark_conflicts=mark_conflicts,
             commit=commit,
         )
-
-    def _files(self, id: str) -> SessionFiles:
-        return SessionFiles(self._directory / id)
-
-
-def _event(record: SessionRecord, kind: str, **body: Any) -> NewEvent:
-    return NewEvent(
-        kind=kind,
-        sandbox_id=record.sandbox_id,
-        owner=record.owner,
-        body={"session": record.id, "agent": record.agent, **body},
-    )
-
-
-def _how(status: ExitStatus, seconds: float) -> tuple[SessionState, str | None]:
-    """The session's last state, and what went wrong if anything did."""
-    match status.outcome:
-        case Outcome.EXITED | Outcome.SIGNALED:
-            return "ended", None
-        case Outcome.TIMEOUT:
-            return "failed", f"it ran for more than {duration_text(seconds)}"
-        case Outcome.OOM:
-            return "failed", "it used more memory than its sandbox has"
-        case Outcome.NOT_STARTED:
-            return "failed", "the agent could not be started"
-        case _:
-            return "lost", "its sandbox ended"

@@ -50,13 +50,11 @@ class TokenRefused(Exception):
         self.ended = ended
 
 
-async def ask_token(
-    oauth: OAuth, refresh: bytes, operator: Operator, *, seconds: float = SECONDS
-) -> bytes:
+async def ask_token(oauth: OAuth, refresh: bytes, operator: Operator) -> bytes:
     """The answer's body. Raises TokenRefused."""
     host, _, _ = _split(oauth.token_url)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(SECONDS):
             return await _ask(oauth, refresh, operator)
     except TimeoutError:
         raise TokenRefused(f"{host} did not answer in time") from None

@@ -1,0 +1,73 @@
+"""Agents over HTTP: who may do what, and bad requests that leave nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .daemon_process import Daemon
+
+LESS = {"Agentkernel-Owner": "mcp:claude"}
+
+
+@pytest.fixture
+def tiny(daemon: Daemon) -> Iterator[str]:
+    path = Path(os.environ["XDG_CONFIG_HOME"]) / "agentkernel" / "agents" / "tiny.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        'name = "tiny"\ntitle = "Tiny"\nversion = "1"\n[install]\ncheck = ["true"]\n'
+        '[command]\nheadless = ["true"]\n'
+    )
+    yield "tiny"
+    daemon.request("DELETE", "/v1/agents/tiny/kit")
+    path.unlink()
+
+
+def test_who_may_see_less_installs_what_is_pinned(daemon: Daemon, tiny: str) -> None:
+    path = f"/v1/agents/{tiny}/install"
+    wanted = {"update": True, "version": "2"}
+    status, refused = daemon.request("POST", path, wanted, LESS)
+    assert (status, refused["details"]["needed"]) == (403, "host-paths")
+    status, made = daemon.request("POST", path, {}, LESS)
+    assert (status, made["version"], made["sandboxes"]) == (200, "1", 0)
+    # It is everybody's, and no volume that anybody can name.
+    assert daemon.request("POST", path, {})[1]["id"] == made["id"]
+    for headers in (LESS, {}):
+        for query in ("", "?owner=*") if not headers else ("",):
+            _, listed = daemon.request("GET", f"/v1/volumes{query}", headers=headers)
+            assert made["id"] not in [volume["id"] for volume in listed["volumes"]]
+    assert daemon.request("GET", f"/v1/volumes/{made['id']}", headers=LESS)[0] == 404
+    # Control: who may see the machine chooses.
+    status, chosen = daemon.request("POST", path, wanted)
+    assert (status, chosen["version"]) == (200, "2") and chosen["id"] != made["id"]
+    assert daemon.request("POST", path, {"update": True})[1]["version"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/agents/nobody", None, 404),
+        ("GET", "/v1/agents/..%2f..%2fetc%2fpasswd", None, 404),
+        ("POST", "/v1/agents/nobody/install", {}, 404),
+        ("POST", "/v1/agents/%2e%2e/install", {}, 404),
+        ("POST", "/v1/agents/tiny/install", {"steps": [["id"]]}, 400),
+        ("POST", "/v1/agents/tiny/install", {"version": "2"}, 400),
+        ("POST", "/v1/agents/tiny/install", {"update": True, "version": "latest"}, 400),
+        ("POST", "/v1/agents/tiny/install", {"update": True, "version": "1; id"}, 400),
+        ("POST", "/v1/agents/tiny/install", {"update": True, "version": "1" * 65}, 400),
+        ("DELETE", "/v1/agents/tiny/kit", None, 404),
+        ("DELETE", "/v1/agents/nobody/kit", None, 404),
+    ],
+)
+def test_bad_requests(
+    daemon: Daemon, tiny: str, method: str, path: str, body: Any, status: int
+) -> None:
+    answered, problem = daemon.request(method, path, body)
+    assert answered == status, problem
+    assert problem["code"] in ("not_found", "invalid_input", "invalid_request")
+    _, info = daemon.request("GET", f"/v1/agents/{tiny}")
+    assert info["kit"] is None and info["older"] == []
