@@ -183,7 +183,6 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
 METHODS_ALONE = {
     "Sandbox.agent": "agent_sessions with prompts: tests/acp",
     "stream.open": "opens it",
-    "stream.started": "waits for its first frame",
     "stream.started": "reads frames until it runs",
     "stream.read": "reads frames",
     "stream.wait": "reads frames to the end",
