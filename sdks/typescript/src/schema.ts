@@ -1687,7 +1687,7 @@ export interface components {
          * AgentSummary
          * @description What became of a session. `commands`: those that the agent says it ran. `changed`,
          *         `held_back`: paths of the project, and why what is held back is; `complete`: False if a list was
-         *         cut.
+         *         cut. `asked`: what the agent asked its user for, by the sandbox's tools.
          */
         AgentSummary: {
             session: components["schemas"]["AgentSession"];
@@ -1701,6 +1701,7 @@ export interface components {
             usage: components["schemas"]["AgentUsage"];
             seconds: number;
             complete: boolean;
+            asked: components["schemas"]["Wish"][];
         };
         /**
          * AgentUsage
@@ -3840,6 +3841,19 @@ export interface components {
             state: string;
             path: string;
             read_only: boolean;
+        };
+        /**
+         * Wish
+         * @description What the agent asked its user for, by the sandbox's own tools: a host to reach, or a port to
+         *         be published. `change`: the command that would give it.
+         */
+        Wish: {
+            /** @enum {unknown} */
+            what: "host" | "port";
+            host: string;
+            port: number;
+            reason: string;
+            change: string;
         };
         /**
          * Words
