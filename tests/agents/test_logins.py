@@ -52,7 +52,7 @@ def models(server: ScriptedModels) -> ScriptedModels:
 
 
 def operator(models: ScriptedModels) -> Operator:
-    return Operator(**models.settings())
+    return msgspec.convert(models.settings(), Operator)
 
 
 @pytest.fixture
@@ -246,6 +246,17 @@ async def test_every_provider_is_asked_in_its_own_way(
     assert status.expires_at is not None
     assert status.expires_at > time.time() + 3000
     assert status.account == ("" if agent == "opencode" else "me@example.org")
+
+
+async def test_an_access_token_that_was_removed_as_a_secret_comes_back(
+    kernel: Kernel, models: ScriptedModels
+) -> None:
+    await log_in(kernel, models)
+    await kernel.secrets.remove(access_name("claude"), owner="local")
+    use = await kernel.agents.logins.use(definition(kernel), owner="local")
+    assert await kernel.secrets.resolve(use.secrets, owner="local")
+    log = b"".join(file.read_bytes() for file in (kernel.state_dir / "audit").rglob("*.jsonl"))
+    assert b'"agent.refresh"' in log
 
 
 async def test_a_refresh_token_that_rotates_is_used_once(

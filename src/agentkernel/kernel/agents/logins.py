@@ -234,14 +234,12 @@ class Logins:
             await self._secrets.forget(record.key, owner=owner)
         return before
 
-    @audited("agent.refresh")
     async def refresh(self, agent: str, *, owner: str) -> LoginStatus:
         """Asks for a new access token now. Raises NotFoundError, LoginError, LoginEndedError."""
         oauth = self._oauth(agent)
         record = self._oauth_record(self._definitions.get(agent), owner)
         if record is None:
             raise NotFoundError(f"there is no login with {agent} to refresh")
-        self.trail.found(None, None)
         await self._refreshing.renew(oauth, record)
         return await self.status(agent, owner=owner)
 
@@ -255,6 +253,10 @@ class Logins:
                 + (f": {record.problem}" if record.problem else ""),
                 hint=f"`agentkernel agent login {definition.name}`",
             )
+        reference = reference_of(record.owner, access_name(record.agent))
+        # Somebody may have removed it as a secret.
+        gone = reference not in await self._secrets.values([reference])
+        over = over or gone
         if over or (record.due_at is not None and record.due_at <= now):
             try:
                 return await self._refreshing.renew(oauth, record)

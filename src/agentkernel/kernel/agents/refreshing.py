@@ -115,7 +115,7 @@ class Refreshing:
         key = (record.owner, record.agent)
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.create_task(self._renew(oauth, record), name="login")
+            task = asyncio.create_task(self._logged(oauth, record), name="login")
             self._under_way[key] = task
             task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -125,6 +125,20 @@ class Refreshing:
         if not task.cancelled():
             task.exception()  # whoever asked may have left
         self.wake()
+
+    async def _logged(self, oauth: OAuth, record: LoginRecord) -> LoginRecord:
+        """Every request has a line in the audit log, whoever it is for: a user, or the clock."""
+        action = self._trail.action(
+            "agent.refresh", owner=record.owner, args={"agent": record.agent}
+        )
+        action.begin(None, None)
+        try:
+            renewed = await self._renew(oauth, record)
+        except BaseException as error:
+            action.failed(error)
+            raise
+        action.end()
+        return renewed
 
     async def _renew(self, oauth: OAuth, record: LoginRecord) -> LoginRecord:
         # Loaded here: most daemons have no such login.
@@ -232,16 +246,7 @@ class Refreshing:
             with contextlib.suppress(AgentKernelError):  # it is in the record and in events
                 oauth = self._definitions.get(record.agent).login.oauth
                 if oauth is not None:
-                    action = self._trail.action(
-                        "agent.refresh", owner=record.owner, args={"agent": record.agent}
-                    )
-                    action.begin(None, None)
-                    try:
-                        await self.renew(oauth, record)
-                    except BaseException as error:
-                        action.failed(error)
-                        raise
-                    action.end()
+                    await self.renew(oauth, record)
         return max(sleep, 0.01)
 
     async def _used(self) -> set[str]:
