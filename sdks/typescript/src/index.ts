@@ -2,6 +2,15 @@
 
 export { AgentLogins, type LoginBox, type LoginStatus } from "./agent-logins.ts";
 export {
+  AgentSession,
+  type AgentSessionEvent,
+  type AgentSessionInfo,
+  type AgentSessionSummary,
+  AgentSessions,
+  type StartSessionOptions,
+  type TurnResult,
+} from "./agent-sessions.ts";
+export {
   type AgentDetails,
   type AgentInfo,
   Agents,
