@@ -15,12 +15,12 @@ import pytest
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.agents.login_boxes import LABEL
-from agentkernel.kernel.agents.refreshing import access_name, refresh_name
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.network_control import setting_of
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.network.policy.model import Rule
 from agentkernel.network.policy.request import NetworkRequest
+from agentkernel.network.secrets.names import access_name, refresh_name
 
 from .scripted import ScriptedModels
 from .scripted.models import Asked
@@ -204,6 +204,20 @@ async def test_a_new_token_counts_from_the_next_request_on(kernel: Kernel, serve
     await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
     assert server.requests[-1].key == server.tokens.access[-1] == await access(kernel)
     assert await access(kernel) != old
+
+
+async def test_a_login_that_was_forgotten_works_no_more(kernel: Kernel, server: Echoing) -> None:
+    await log_in(kernel, server)
+    id = await box(kernel)
+    assert (await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)).startswith("200")
+    await kernel.agents.logins.remove("claude", owner="local")
+    count = len(server.requests)
+    said = await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
+    assert "agentkernel agent login claude" in said
+    assert len(server.requests) == count
+    new = await log_in(kernel, server)  # another login is the sandbox's, too
+    assert (await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)).startswith("200")
+    assert server.requests[-1].key == new
 
 
 async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing) -> None:

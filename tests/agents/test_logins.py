@@ -24,9 +24,9 @@ from agentkernel.errors import (
 )
 from agentkernel.kernel.agents import token_requests
 from agentkernel.kernel.agents.login_model import LoginRecord
-from agentkernel.kernel.agents.refreshing import access_name, refresh_name
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.network.policy.model import Operator
+from agentkernel.network.secrets.names import access_name, refresh_name
 from agentkernel.network.secrets.store import Hidden
 
 from .scripted import ScriptedModels

@@ -8,6 +8,7 @@ own, one for all sandboxes of an agent.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from builtins import list as List
 from collections.abc import Sequence
@@ -31,11 +32,12 @@ from agentkernel.errors import (
 )
 from agentkernel.kernel.agents.login_model import LoginRecord, LoginStatus
 from agentkernel.kernel.agents.login_records import LoginRecords
-from agentkernel.kernel.agents.refreshing import Refreshing, access_name, login_users, refresh_name
+from agentkernel.kernel.agents.refreshing import Refreshing, login_users
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.store import Store
 from agentkernel.network.policy.model import Operator, SecretBinding
 from agentkernel.network.secrets.bindings import reference_of
+from agentkernel.network.secrets.names import access_name, refresh_name
 from agentkernel.network.secrets.store import Hidden
 
 NOTHING_ENTERS: Final = "nothing: a placeholder stands for it"
@@ -177,7 +179,8 @@ class Logins:
             else:
                 await self._secrets.forget(refresh_name(agent), owner=owner)
             await self._secrets.keep(access_name(agent), tokens.access, owner=owner)
-            self._records.put(
+            await asyncio.to_thread(
+                self._records.put,
                 LoginRecord(
                     agent=agent,
                     owner=owner,
@@ -187,7 +190,7 @@ class Logins:
                     obtained_at=now,
                     refreshable=tokens.refresh is not None and bool(oauth.token_url),
                     kept=tokens.kept,
-                )
+                ),
             )
         self._refreshing.wake()
         return await self.status(agent, owner=owner)
@@ -209,9 +212,8 @@ class Logins:
         self.trail.found(None, None)
         await self._secrets.keep(key.secret, value, owner=owner)
         await self._forget(agent, owner)
-        self._records.put(
-            LoginRecord(agent=agent, owner=owner, created_at=time.time(), key=key.secret)
-        )
+        record = LoginRecord(agent=agent, owner=owner, created_at=time.time(), key=key.secret)
+        await asyncio.to_thread(self._records.put, record)
         return await self.status(agent, owner=owner)
 
     @audited("agent.logout")
@@ -285,7 +287,7 @@ class Logins:
     async def _forget(self, agent: str, owner: str) -> None:
         async with self._refreshing.quiet(owner, agent):
             # The record first: tokens that no record tells of are used by nobody.
-            self._records.remove(owner, agent)
+            await asyncio.to_thread(self._records.remove, owner, agent)
             await self._secrets.forget(access_name(agent), owner=owner)
             await self._secrets.forget(refresh_name(agent), owner=owner)
 
