@@ -181,6 +181,7 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
 }
 # Of a stream that is open, by a frame of it; or about no call at all.
 METHODS_ALONE = {
+    "Sandbox.agent": "agent_sessions with prompts: tests/acp",
     "stream.open": "opens it",
     "stream.started": "reads frames until it runs",
     "stream.read": "reads frames",

@@ -24,11 +24,15 @@ def servers_of(options: argparse.Namespace, settings: dict[str, Any]) -> list[di
     """MCP servers by their names in the files."""
     known: dict[str, dict[str, Any]] = options.mcp_servers
     found = []
-    for name in dict.fromkeys(options.mcp or settings.get("mcp", ())):
+    wanted = [name for text in options.mcp or () for name in text.split(",") if name]
+    names = wanted or settings.get("mcp", ())
+    if names == ["all"]:
+        names = sorted(known)
+    for name in dict.fromkeys(() if names == ["none"] else names):
         if name not in known:
-            names = ", ".join(sorted(known)) or "none"
+            have = ", ".join(sorted(known)) or "none"
             raise InvalidInputError(
-                f"there is no MCP server {name!r}: known are {names}",
+                f"there is no MCP server {name!r}: known are {have}",
                 hint=f"write [mcp.{shlex.quote(name)}] into {user_file()}",
             )
         entry = known[name]

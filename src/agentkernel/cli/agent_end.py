@@ -212,6 +212,11 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
         name, first = session["sandbox_name"] or session["sandbox"], _text(next(iter(denied)))
         command = f"agentkernel network allow {_text(name)} {first}"
         lines.append(f"            allow: --allow {first}, or `{command}`")
+    for wish in summary.get("asked", ())[:_MOST_HOSTS]:
+        host = f"{wish['host']}:{wish['port']}"
+        what = host if wish["what"] == "host" else f"port {wish['port']}"
+        lines.append(f"  asks for  {_text(what)}: {_text(wish['reason'])}")
+        lines.append(f"            `{_text(wish['change'])}`")
     if not summary.get("complete", True):
         lines.append("  there is more than is listed here")
     return lines
