@@ -102,20 +102,23 @@ def test_a_time_limit_is_told_as_that_of_run(cli: Cli, project: Path) -> None:
     assert done.returncode == 124 and b"--timeout" in done.stderr, done.stderr
 
 
-def test_an_interrupt_asks_it_to_stop(project: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_it_ends_the_agent(ask: Json, project: Path, number: signal.Signals) -> None:
     command = [*COMMAND, "agent", "run", NAME, "--rm", "echo begun; sleep 60"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout is not None
         while b"begun" not in (line := process.stdout.readline()):
             assert line
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=50)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 128 + signal.SIGINT, told
-    assert b"asking the agent to stop" in told
+    assert process.returncode == 128 + number, told
+    asks = number == signal.SIGINT
+    assert (b"asking the agent to stop" if asks else b"the agent is stopped") in told
+    assert [session["state"] for session in sessions(ask, project)] == ["ended"]
 
 
 def test_what_can_not_be_run(cli: Cli, project: Path) -> None:

@@ -76,7 +76,7 @@ def _run(
             _tell_begin(session.info)
         ended = _attended(options, transport, session, task)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
+        left.tell(session)
         return left.code
     code = finish(ended, options.agent, options.timeout)
     decided = decide(transport, session, options)

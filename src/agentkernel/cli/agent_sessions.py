@@ -78,7 +78,7 @@ def _attach(options: argparse.Namespace, transport: Transport) -> int:
     try:
         ended = follow_session(transport, session, again=session.info["state"] in _GOING)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
+        left.tell(session)
         return left.code
     code = finish(ended, session.info["agent"], None)
     if session.info["mode"] == "interactive" and session.info["state"] in _GOING:
