@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +73,13 @@ class Editor:
 
     def calls(self, id: str) -> list[dict[str, Any]]:
         return [update for _, update in self.updates if update.get("toolCallId") == id]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        await asyncio.sleep(0.02)
 
 
 @dataclass

@@ -15,18 +15,18 @@ import pytest
 from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.agents.login_boxes import LABEL
-from agentkernel.kernel.agents.refreshing import access_name, refresh_name
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.network_control import setting_of
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.network.policy.model import Operator, Rule
+from agentkernel.network.policy.model import Rule
 from agentkernel.network.policy.request import NetworkRequest
+from agentkernel.network.secrets.names import access_name, refresh_name
 
 from .scripted import ScriptedModels
 from .scripted.models import Asked
 from .scripted.replies import Reply, as_json
 from .scripted.tokens import Tokens
-from .test_logins import access, claude_file, definition, record_of
+from .test_logins import access, claude_file, definition, operator, record_of
 
 SECONDS = 30.0
 FILE = "/root/.claude/.credentials.json"
@@ -77,7 +77,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def kernel(server: Echoing, state: Path) -> AsyncIterator[Kernel]:
     server.tokens = Tokens()
     server.requests.clear()
-    async with Kernel(state, operator=Operator(**server.settings())) as kernel:
+    async with Kernel(state, operator=operator(server)) as kernel:
         yield kernel
         for record in (await kernel.list()).records:
             await kernel.remove(record.id)
@@ -206,6 +206,20 @@ async def test_a_new_token_counts_from_the_next_request_on(kernel: Kernel, serve
     assert await access(kernel) != old
 
 
+async def test_a_login_that_was_forgotten_works_no_more(kernel: Kernel, server: Echoing) -> None:
+    await log_in(kernel, server)
+    id = await box(kernel)
+    assert (await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)).startswith("200")
+    await kernel.agents.logins.remove("claude", owner="local")
+    count = len(server.requests)
+    said = await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
+    assert "agentkernel agent login claude" in said
+    assert len(server.requests) == count
+    new = await log_in(kernel, server)  # another login is the sandbox's, too
+    assert (await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)).startswith("200")
+    assert server.requests[-1].key == new
+
+
 async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing) -> None:
     old = await log_in(kernel, server, seconds=4)
     id = await box(kernel)
@@ -220,8 +234,8 @@ async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing)
 
 async def test_after_a_restart_the_next_daemon_goes_on(server: Echoing, state: Path) -> None:
     server.tokens = Tokens()
-    operator = Operator(**server.settings())
-    async with Kernel(state, operator=operator) as kernel:
+    settings = operator(server)
+    async with Kernel(state, operator=settings) as kernel:
         await log_in(kernel, server)
         use = await kernel.agents.logins.use(definition(kernel), owner="local")
         spec = SandboxSpec(
@@ -233,7 +247,7 @@ async def test_after_a_restart_the_next_daemon_goes_on(server: Echoing, state: P
         record = msgspec.structs.replace(record_of(kernel), expires_at=time.time() - 1)
         kernel.agents.logins._records.put(record)
     assert server.tokens.asked == []
-    async with Kernel(state, operator=operator) as kernel:
+    async with Kernel(state, operator=settings) as kernel:
         await _until(lambda: len(server.tokens.asked) == 1)
         await _event(kernel, kept.id, "login.refreshed")
         assert await access(kernel) == server.tokens.access[-1]

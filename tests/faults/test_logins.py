@@ -16,11 +16,10 @@ import pytest
 from agentkernel import faults
 from agentkernel.errors import LoginEndedError, StateError
 from agentkernel.kernel.kernel import Kernel
-from agentkernel.network.policy.model import Operator
 
 from ..agents.scripted import ScriptedModels
 from ..agents.scripted.tokens import Tokens
-from ..agents.test_logins import access, claude_file, record_of
+from ..agents.test_logins import access, claude_file, operator, record_of
 from .cases import LOGIN_CASES
 
 
@@ -39,7 +38,7 @@ def state(tmp_path: Path, server: ScriptedModels) -> Path:
     state.mkdir(mode=0o700)
 
     async def log_in() -> None:
-        async with Kernel(state, operator=Operator(**server.settings())) as kernel:
+        async with Kernel(state, operator=operator(server)) as kernel:
             given = claude_file(server.tokens.issue("anthropic"), seconds=-5)
             await kernel.agents.logins.take("claude", given, owner="local")
 
@@ -49,7 +48,7 @@ def state(tmp_path: Path, server: ScriptedModels) -> Path:
 
 async def refresh(state: Path, server: ScriptedModels) -> tuple[str, float | None]:
     """The access token afterwards, and its end."""
-    async with Kernel(state, operator=Operator(**server.settings())) as kernel:
+    async with Kernel(state, operator=operator(server)) as kernel:
         await kernel.agents.logins.refresh("claude", owner="local")
         return await access(kernel), record_of(kernel).expires_at
 
@@ -97,7 +96,7 @@ def test_a_disk_that_is_full_loses_no_refresh_token(
     """The record could not be written, the tokens could: the next try goes on from there."""
 
     async def try_it() -> None:
-        async with Kernel(state, operator=Operator(**server.settings())) as kernel:
+        async with Kernel(state, operator=operator(server)) as kernel:
             records = kernel.agents.logins._records
 
             def full(*_: object) -> None:

@@ -211,21 +211,6 @@ VERBS_ALONE = {
     "completion": "for the shell",
     **dict.fromkeys(AGENTS, "as `agent run`"),
     "acp": "another door, for editors",
-    **dict.fromkeys(
-        (
-            "agent login",
-            "agent logout",
-            "agent status",
-            "agent run",
-            "agent sessions",
-            "agent attach",
-            "agent stop",
-            "agent diff",
-            "agent apply",
-            "replay",
-        ),
-        "not there yet",
-    ),
 }
 
 

@@ -202,7 +202,5 @@ def task_words(agent: str) -> list[str]:
 def task_script(agent: str, **options: Any) -> Script:
     """The whole task, with a try to reach what is forbidden; one without tools tests by itself."""
     if agent == "aider":
-        given = [turn for turn in turns() if not isinstance(turn, Run)]
-    else:
-        given = turns(Run(REACH))
-    return Script(given, **options)
+        return Script([turn for turn in turns() if not isinstance(turn, Run)], **options)
+    return Script(turns(Run(REACH)), **options)

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 from acp import text_block
 
-from ...acp.editors import Editor, bridge
+from ...acp.editors import Editor, bridge, until
 from ..scripted import ScriptedModels
 from .lab import DONE, HOST_OF, KEY_OF, KEYS, RIGHT, Lab, make_project, task_script
 
 pytestmark = pytest.mark.anyio
 ASKING = ("claude", "gemini")
 """Those that ask for leave before they change a file or run a command."""
+LOADING = ("claude", "codex", "opencode")
+"""Gemini CLI loads sessions, too, but not in the minute in which they began: it names the file by
+that, and begins a new one over it."""
+OPENCODE_MODEL = "anthropic/claude-sonnet-4-5"
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode"])
@@ -35,6 +39,11 @@ async def test_an_editor_has_the_task_done(
     ) as connection:
         assert connection.hello.agent_capabilities.load_session
         session = await connection.agent.new_session(cwd=str(project), mcp_servers=[])
+        if agent == "opencode":
+            # It has several keys, and takes the newest model of all providers unless told.
+            await connection.agent.set_config_option(
+                session_id=session.session_id, config_id="model", value=OPENCODE_MODEL
+            )
         result = await connection.agent.prompt(
             session_id=session.session_id, prompt=[text_block("Make the test pass.")]
         )
@@ -51,6 +60,8 @@ async def test_an_editor_has_the_task_done(
     assert {one.host for one in work} == {HOST_OF[agent]}
     assert KEYS[KEY_OF[agent]] not in json.dumps([update for _, update in editor.updates])
 
+    if agent not in LOADING:
+        return
     again = Editor()
     async with bridge(
         again, lab.state_dir, agent, cwd=project, environment=lab.environment()
@@ -58,5 +69,4 @@ async def test_an_editor_has_the_task_done(
         await connection.agent.load_session(
             cwd=str(project), session_id=session.session_id, mcp_servers=[]
         )
-        said = "".join(again.said(session.session_id))
-        assert DONE in said or agent == "codex"
+        await until(lambda: DONE in "".join(again.said(session.session_id)))
