@@ -6,9 +6,10 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
-from agentkernel.acp.attaching import attach
+from agentkernel.acp.attaching import attach, same_directory
 from agentkernel.acp.opening import LoginNeededError, Opened
 from agentkernel.acp.places import Known, Place, places_for, take
 from agentkernel.acp.stdio import log
@@ -23,8 +24,8 @@ _NO_PURPOSE: Final = ("config", "host_env")
 
 
 class SessionOpener:
-    """`project`: as the editor calls it; `guest`: where it is inside. `spec`: of the sandbox, in
-    which it is; `options`: other fields of an AgentRequest. `sandbox`: one that is there."""
+    """`project`: as the editor calls it. `spec`: of the sandbox, in which it is; `options`: other
+    fields of an AgentRequest. `sandbox`: one that is there and has the project."""
 
     def __init__(
         self,
@@ -32,7 +33,6 @@ class SessionOpener:
         agent: str,
         *,
         project: str,
-        guest: str,
         spec: Mapping[str, Any],
         options: Mapping[str, Any],
         sandbox: str | None = None,
@@ -41,7 +41,6 @@ class SessionOpener:
         self._transport = transport
         self._sessions = AsyncAgentSessions(transport)
         self._project = project
-        self._guest = guest
         self._spec = dict(spec)
         self._options = {**options, "drive": False, "attended": True}
         self._sandbox = sandbox
@@ -61,7 +60,19 @@ class SessionOpener:
         sandbox = await AsyncSandbox.connect(session.info["sandbox"], transport=self._transport)
         log(f"{self.agent} is in the sandbox {sandbox.name or sandbox.id}")
         job = await find_job(self._transport, session.info["job"])
-        return await attach(sandbox, job, self._project, self._guest, again=again)
+        return await attach(sandbox, job, self._project, await self._guest(session), again=again)
+
+    async def _guest(self, session: AsyncAgentSession) -> str:
+        """Where the project is inside. Raises ConflictError if another one is."""
+        if not same_directory(session.info["project"], self._project):
+            has = session.info["project"] or "no project"
+            raise ConflictError(
+                f"the sandbox has {has}, and not {self._project}",
+                hint="leave out --sandbox, or start the agent in that directory",
+            )
+        async with aclosing(session.events(follow=False)) as events:
+            first = await anext(events)
+        return str(first["body"]["workspace"])
 
     async def leave(self, *, idle: bool) -> None:
         """What it knows is in its sandbox, so one that waits for nothing but us is ended: the
@@ -130,5 +141,5 @@ class SessionOpener:
     def _purpose(self) -> str:
         """What a sandbox has to be made for to be found: all that was asked for."""
         spec = {key: value for key, value in self._spec.items() if key not in _NO_PURPOSE}
-        words = [self.agent, self._project, self._guest, spec, self._options]
+        words = [self.agent, self._project, spec, self._options]
         return hashlib.sha256(json.dumps(words, sort_keys=True, default=str).encode()).hexdigest()

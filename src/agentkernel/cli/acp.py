@@ -22,7 +22,7 @@ def main(options: argparse.Namespace) -> int:
     transport = AsyncTransport(client="agentkernel-acp")
     directory = _directory(options.workspace)
     options.workspace = f"{directory}:cow"
-    options.workspace_path = options.at
+    options.workspace_path = options.workspace_path or _SAME
     settings: dict[str, Any] = options.agent_settings
     spec = spec_fields(options, transport.daemon)
     add_network(spec, settings)
@@ -38,7 +38,6 @@ def main(options: argparse.Namespace) -> int:
         transport,
         options.agent,
         project=directory,
-        guest=os.path.realpath(directory) if options.at == _SAME else options.at,
         spec=spec,
         options={key: value for key, value in asked.items() if value not in (None, [], {})},
         sandbox=options.sandbox,
