@@ -273,6 +273,7 @@ async def test_a_login_is_asked_for(
     (place / "needy.toml").write_text(
         'name = "needy"\ntitle = "Needy"\nversion = "1"\n'
         f'[command]\nacp = ["python3", "{project}/fake_agent.py"]\n'
+        '[mcp]\nformat = "claude"\nfile = "~/.needy/mcp.json"\nwords = ["--mcp", "{mcp}"]\n'
         '[[login.keys]]\nsecret = "NEEDY_KEY"\nbinding = "model.example"\n'
     )
     editor = Editor()
@@ -284,9 +285,13 @@ async def test_a_login_is_asked_for(
         assert refused.value.code == -32000
         set_secret(acp_state, "NEEDY_KEY", "the-real-key-0123456789")
         await connection.agent.authenticate(method_id="agentkernel-login")
-        session = await begin(connection, project)
-        await turn(connection, session, "env NEEDY_KEY")
-        (said,) = editor.said(session)
+        own = McpServerStdio(name="mine", command="/bin/true", args=[], env=[])
+        made = await connection.agent.new_session(cwd=str(project), mcp_servers=[own])
+        # The sandbox's own tools, of which this agent is told nowhere else.
+        names = [server["name"] for server in made.field_meta["given"]["mcpServers"]]
+        assert names == ["mine", "agentkernel"]
+        await turn(connection, made.session_id, "env NEEDY_KEY")
+        (said,) = editor.said(made.session_id)
     assert said.startswith("NEEDY_KEY=") and "None" not in said and "the-real-key" not in said
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from agentkernel.acp.attaching import attach, same_directory
 from agentkernel.acp.opening import LoginNeededError, Opened
+from agentkernel.acp.own_servers import own_servers
 from agentkernel.acp.places import Known, Place, places_for, take
 from agentkernel.acp.stdio import log
 from agentkernel.client._async.agent_sessions import AsyncAgentSession, AsyncAgentSessions
@@ -25,7 +26,8 @@ _NO_PURPOSE: Final = ("config", "host_env")
 
 class SessionOpener:
     """`project`: as the editor calls it. `spec`: of the sandbox, in which it is; `options`: other
-    fields of an AgentRequest. `sandbox`: one that is there and has the project."""
+    fields of an AgentRequest. `sandbox`: one that is there and has the project. `servers_file`: see
+    `own_servers`; empty: the agent reads its own."""
 
     def __init__(
         self,
@@ -36,6 +38,7 @@ class SessionOpener:
         spec: Mapping[str, Any],
         options: Mapping[str, Any],
         sandbox: str | None = None,
+        servers_file: str = "",
     ) -> None:
         self.agent = agent
         self._transport = transport
@@ -44,6 +47,7 @@ class SessionOpener:
         self._spec = dict(spec)
         self._options = {**options, "drive": False, "attended": True}
         self._sandbox = sandbox
+        self._servers_file = servers_file
         self._place: Place | None = None
         self._session: AsyncAgentSession | None = None
 
@@ -60,7 +64,11 @@ class SessionOpener:
         sandbox = await AsyncSandbox.connect(session.info["sandbox"], transport=self._transport)
         log(f"{self.agent} is in the sandbox {sandbox.name or sandbox.id}")
         job = await find_job(self._transport, session.info["job"])
-        return await attach(sandbox, job, self._project, await self._guest(session), again=again)
+        guest = await self._guest(session)
+        opened = await attach(sandbox, job, self._project, guest, again=again)
+        if self._servers_file:
+            opened.servers.extend(await own_servers(sandbox, self._servers_file))
+        return opened
 
     async def _guest(self, session: AsyncAgentSession) -> str:
         """Where the project is inside. Raises ConflictError if another one is."""
