@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,9 +19,10 @@ from acp import schema
 @dataclass
 class Editor:
     """Has what the official client's `Client` has, as far as an editor is ever asked for it.
-    `choose`: the option for each permission question."""
+    `choose`: the option for each permission question; `choose_of` is told which there are."""
 
     choose: Callable[[dict[str, Any]], str | None] = lambda call: None
+    choose_of: Callable[[dict[str, Any], list[dict[str, Any]]], str | None] | None = None
     updates: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     host_calls: list[str] = field(default_factory=list)
@@ -32,7 +35,11 @@ class Editor:
     ) -> schema.RequestPermissionResponse:
         call = tool_call.model_dump(by_alias=True, exclude_none=True)
         self.questions.append(call)
-        chosen = self.choose(call)
+        if self.choose_of is not None:
+            known = [option.model_dump(by_alias=True) for option in options]
+            chosen = self.choose_of(call, known)
+        else:
+            chosen = self.choose(call)
         outcome: Any = schema.DeniedOutcome(outcome="cancelled")
         if chosen is not None:
             outcome = schema.AllowedOutcome(outcome="selected", option_id=chosen)
@@ -68,6 +75,13 @@ class Editor:
         return [update for _, update in self.updates if update.get("toolCallId") == id]
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        await asyncio.sleep(0.02)
+
+
 @dataclass
 class Connection:
     agent: Any
@@ -76,9 +90,15 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def bridge(editor: Editor, state: Path, *words: str, cwd: Path) -> AsyncIterator[Connection]:
+async def bridge(
+    editor: Editor,
+    state: Path,
+    *words: str,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[Connection]:
     """`agentkernel acp` as an editor starts it, introduced."""
-    environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(state)}
+    given = {**(environment or os.environ), "AGENTKERNEL_STATE_DIR": str(state)}
     async with acp.spawn_agent_process(
         cast(Any, editor),
         sys.executable,
@@ -86,7 +106,7 @@ async def bridge(editor: Editor, state: Path, *words: str, cwd: Path) -> AsyncIt
         "agentkernel",
         "acp",
         *words,
-        env=environment,
+        env=given,
         cwd=str(cwd),
         transport_kwargs={"limit": 1 << 25},
     ) as (agent, process):

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from acp import text_block
 from acp.schema import EnvVariable, HttpMcpServer, McpServerStdio, ResourceContentBlock
 
-from .editors import Connection, Editor, bridge
+from .editors import Connection, Editor, bridge, until
 
 pytestmark = pytest.mark.anyio
 GUEST = "/workspace"
@@ -297,10 +296,3 @@ async def test_changes_are_applied_as_the_user_says(acp_state: Path, tmp_path: P
         assert (project / "d.txt").read_text() == "edited\n"
         assert len(editor.questions) == 3
     assert not (project / ".envrc").exists() and not (project / ".git").exists()
-
-
-async def until(condition: Any) -> None:
-    end = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        await asyncio.sleep(0.02)

@@ -24,9 +24,9 @@ from agentkernel.errors import (
 )
 from agentkernel.kernel.agents import token_requests
 from agentkernel.kernel.agents.login_model import LoginRecord
-from agentkernel.kernel.agents.refreshing import access_name, refresh_name
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.network.policy.model import Operator
+from agentkernel.network.secrets.names import access_name, refresh_name
 from agentkernel.network.secrets.store import Hidden
 
 from .scripted import ScriptedModels
@@ -52,7 +52,7 @@ def models(server: ScriptedModels) -> ScriptedModels:
 
 
 def operator(models: ScriptedModels) -> Operator:
-    return Operator(**models.settings())
+    return msgspec.convert(models.settings(), Operator)
 
 
 @pytest.fixture
@@ -246,6 +246,17 @@ async def test_every_provider_is_asked_in_its_own_way(
     assert status.expires_at is not None
     assert status.expires_at > time.time() + 3000
     assert status.account == ("" if agent == "opencode" else "me@example.org")
+
+
+async def test_an_access_token_that_was_removed_as_a_secret_comes_back(
+    kernel: Kernel, models: ScriptedModels
+) -> None:
+    await log_in(kernel, models)
+    await kernel.secrets.remove(access_name("claude"), owner="local")
+    use = await kernel.agents.logins.use(definition(kernel), owner="local")
+    assert await kernel.secrets.resolve(use.secrets, owner="local")
+    log = b"".join(file.read_bytes() for file in (kernel.state_dir / "audit").rglob("*.jsonl"))
+    assert b'"agent.refresh"' in log
 
 
 async def test_a_refresh_token_that_rotates_is_used_once(

@@ -102,20 +102,23 @@ def test_a_time_limit_is_told_as_that_of_run(cli: Cli, project: Path) -> None:
     assert done.returncode == 124 and b"--timeout" in done.stderr, done.stderr
 
 
-def test_an_interrupt_asks_it_to_stop(project: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_it_ends_the_agent(ask: Json, project: Path, number: signal.Signals) -> None:
     command = [*COMMAND, "agent", "run", NAME, "--rm", "echo begun; sleep 60"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout is not None
         while b"begun" not in (line := process.stdout.readline()):
             assert line
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=50)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 128 + signal.SIGINT, told
-    assert b"asking the agent to stop" in told
+    assert process.returncode == 128 + number, told
+    asks = number == signal.SIGINT
+    assert (b"asking the agent to stop" if asks else b"the agent is stopped") in told
+    assert [session["state"] for session in sessions(ask, project)] == ["ended"]
 
 
 def test_what_can_not_be_run(cli: Cli, project: Path) -> None:
@@ -251,8 +254,14 @@ def test_leaving_a_terminal_and_coming_back(cli: Cli, ask: Json, project: Path) 
         terminal.expect("size 31 80")
         terminal.send("hello\r")
         terminal.expect(r"heard 'hello\\n'")
+        terminal.send("write file three\r")
+        terminal.expect("written")
         terminal.send("quit 0\r")
+        terminal.expect(r"\[d\]iff, \[a\]pply")
+        terminal.send("k\r")
+        terminal.expect("kept: fake-")
         assert terminal.end() == 0 and terminal.is_restored()
+    assert ask("sandbox", "info", session["sandbox"])["state"] == "stopped"
     with OnTerminal("replay", "--idle", "10ms", session["id"], cwd=project) as terminal:
         terminal.expect("ready xterm-256color")
         terminal.expect("heard 'hello")

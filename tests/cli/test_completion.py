@@ -36,6 +36,10 @@ def test_candidates() -> None:
     assert complete("no-such", "") == []
     assert complete("completion", "") == ["bash", "zsh", "fish"]
     assert "--words" not in complete("completion", "--")
+    # Those that come with the package are known without a daemon.
+    assert complete("agent", "show", "cl") == ["claude"]
+    assert complete("agent", "install", "codex", "co") == []
+    assert "--model" in complete("claude", "--mo")
 
 
 @pytest.fixture

@@ -159,3 +159,19 @@ BUILD_CASES: tuple[tuple[str, bool], ...] = (
     ("build.image", False),
     ("build.named", True),
 )
+
+# Moments of an agent's session: taken back, unless it had ended.
+SESSION_CASES: tuple[str, ...] = (
+    "session.row",
+    "session.sandbox",
+    "session.job",
+    "session.ended",
+)
+
+# Points of a login's refresh, and whether the next owner goes on with it. The provider has taken
+# the old refresh token back when it answers: what is not kept then is lost.
+LOGIN_CASES: tuple[tuple[str, bool], ...] = (
+    ("login.answered", False),
+    ("login.refresh_kept", True),
+    ("login.access_kept", True),
+)

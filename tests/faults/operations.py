@@ -22,6 +22,7 @@ from agentkernel.images.building.context import Context
 from agentkernel.images.dockerfile.model import Build, Command, Copy, Heredoc, Run, Stage
 from agentkernel.images.oci.archives.writing import Saved, write_images
 from agentkernel.images.oci.store import ImageStore
+from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.building.model import BuildEvent, BuildRequest, Built
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
@@ -225,6 +226,16 @@ async def remove_kit(kernel: Kernel, id: str) -> None:
     await kernel.agents.kits.remove(id)
 
 
+async def agent_session(kernel: Kernel, id: str) -> None:
+    """An agent that ends at once, to its end."""
+    asked = AgentRequest(
+        agent="ends", mode="acp", drive=False, command=["sh", "-c", "echo said >&2; exit 3"]
+    )
+    session = await kernel.agents.sessions.start(asked)
+    async for _ in kernel.agents.sessions.events(session.id):
+        pass
+
+
 def image_archive() -> bytes:
     """A small image, as `docker save` would write it."""
     with tempfile.TemporaryDirectory(prefix="image-") as place:
@@ -267,6 +278,7 @@ OPERATIONS: dict[str, Operation] = {
     "volume remove": Operation(import_volume, remove_volume),
     "kit install": Operation(nothing, install_kit),
     "kit remove": Operation(install_kit, remove_kit),
+    "agent session": Operation(nothing, agent_session),
     "volume restart": Operation(import_volume, load_volumes),
 }
 

@@ -22,7 +22,9 @@ from .cases import (
     ERROR,
     GONE,
     KIT_CASES,
+    LOGIN_CASES,
     REMOVING,
+    SESSION_CASES,
     STOPPED,
     VOLUME_CASES,
     Case,
@@ -55,7 +57,7 @@ def test_every_point_is_known_and_used_once() -> None:
 def test_every_point_has_a_case() -> None:
     """Without one nobody knows what a crash there leaves."""
     volumes = {case.point for case in (*VOLUME_CASES, *KIT_CASES)}
-    volumes |= {point for point, _ in BUILD_CASES}
+    volumes |= {point for point, _ in (*BUILD_CASES, *LOGIN_CASES)} | set(SESSION_CASES)
     assert {case.point for case in CASES} | volumes == faults.POINTS.keys()
 
 

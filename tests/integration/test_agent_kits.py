@@ -27,6 +27,7 @@ from agentkernel.kernel.building.model import (
 )
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.kernel.store import Overseer
 from agentkernel.kernel.volumes import OURS
 from agentkernel.network.policy.request import NetworkRequest
 
@@ -145,8 +146,10 @@ async def test_installed_once_and_mounted_read_only(kernel: Kernel, definitions:
     # No sandbox of the installation is left, and the volume is nobody's.
     assert (await kernel.list()).records == []
     assert await kernel.volumes.list() == await kernel.volumes.list("local") == []
-    with pytest.raises(NotFoundError):
-        await kernel.volumes.inspect(mount.name, owner="local")
+    for whom in ("local", Overseer("local")):
+        for id in (mount.name, mount.id):
+            with pytest.raises(NotFoundError):
+                await kernel.volumes.inspect(id, owner=whom)
 
     record = await kernel.create(OFFLINE, mounts=[mount])
     assert await said(kernel, record.id, f"{KITS}/tiny/bin/tiny") == "hello 1.0"

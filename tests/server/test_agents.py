@@ -40,7 +40,7 @@ def test_who_may_see_less_installs_what_is_pinned(daemon: Daemon, tiny: str) -> 
         for query in ("", "?owner=*") if not headers else ("",):
             _, listed = daemon.request("GET", f"/v1/volumes{query}", headers=headers)
             assert made["id"] not in [volume["id"] for volume in listed["volumes"]]
-    assert daemon.request("GET", f"/v1/volumes/{made['id']}", headers=LESS)[0] == 404
+        assert daemon.request("DELETE", f"/v1/volumes/{made['id']}?force=1", {}, headers)[0] == 404
     # Control: who may see the machine chooses.
     status, chosen = daemon.request("POST", path, wanted)
     assert (status, chosen["version"]) == (200, "2") and chosen["id"] != made["id"]

@@ -52,6 +52,7 @@ CHECKS = (
 # Not called, each for its reason. Everything else is.
 LEFT_OUT = {
     "shutDown": "it ends the daemon; test_daemon.py calls it",
+    "installAgent": "it asks registries; tests/integration has what installs one",
     "pullImage": "it asks registries; tests/integration/test_image_pulls.py calls it",
 }
 # So that a command which happens to be one ends soon, a stream with what is there, and no name
@@ -63,12 +64,14 @@ LIMITS: dict[str, dict[str, Any]] = {
     "createSandbox": {"pull": "never"},
     "importImage": {"directory": "/nonexistent"},
     "startJob": {"timeout_seconds": 1},
+    "startAgentSession": {"command": [], "spec": {"pull": "never"}},
 }
 QUERIES: dict[str, dict[str, Any]] = {
     "streamEvents": {"follow": "false"},
     "streamSandboxLogs": {"follow": "false"},
     "streamJobOutput": {"follow": "false"},
     "streamNetworkLog": {"follow": "false"},
+    "streamAgentSessionEvents": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
 
@@ -185,7 +188,11 @@ def test_calls_of_the_description(
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
     volume = daemon.request("POST", "/v1/volumes", {"name": id})[1]["id"]
     known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
-    known |= {"volume": volume, "template": "web"}
+    known |= {"volume": volume, "template": "web", "agent": "claude", "session": ""}
+    if "{session}" in operation.path:
+        words = {"agent": "words", "mode": "acp", "drive": False, "command": ["echo"]}
+        began = daemon.request("POST", "/v1/agent-sessions", {**words, "sandbox": id})
+        known["session"] = began[1]["id"]
 
     @settings(
         max_examples=EXAMPLES,

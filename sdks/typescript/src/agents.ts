@@ -1,5 +1,6 @@
 /** Agents of a daemon: which there are, and their installations. */
 
+import { AgentLogins } from "./agent-logins.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS } from "./client.ts";
 import { broken } from "./problems.ts";
 import { listOf, objectOf } from "./results.ts";
@@ -20,9 +21,12 @@ export interface InstallOptions extends CallOptions {
 /** Those of one daemon: `new Host().agents`. */
 export class Agents {
   readonly #client: Client;
+  /** With whose accounts they work. */
+  readonly logins: AgentLogins;
 
   constructor(client: Client) {
     this.#client = client;
+    this.logins = new AgentLogins(client);
   }
 
   /** By name; `kit` is what is installed of each. */

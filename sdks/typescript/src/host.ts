@@ -1,5 +1,6 @@
 /** The daemon and the machine it works on: what is there, how it is, what happened. */
 
+import { AgentSessions } from "./agent-sessions.ts";
 import { Agents } from "./agents.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
 import { Images } from "./images.ts";
@@ -29,6 +30,8 @@ export class Host {
   readonly #client: Client;
   /** AI agents that run in sandboxes. */
   readonly agents: Agents;
+  /** What they are at, and what they were. */
+  readonly agentSessions: AgentSessions;
   /** What sandboxes are made from. */
   readonly images: Images;
   /** What sandboxes may use without knowing it. */
@@ -43,6 +46,7 @@ export class Host {
   constructor(options: { client?: Client } = {}) {
     this.#client = options.client ?? sharedClient();
     this.agents = new Agents(this.#client);
+    this.agentSessions = new AgentSessions(this.#client);
     this.images = new Images(this.#client);
     this.secrets = new Secrets(this.#client);
     this.templates = new Templates(this.#client);

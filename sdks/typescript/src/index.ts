@@ -1,5 +1,15 @@
 /** agentkernel: the place where AI agents run code. The public door. */
 
+export { AgentLogins, type LoginBox, type LoginStatus } from "./agent-logins.ts";
+export {
+  AgentSession,
+  type AgentSessionEvent,
+  type AgentSessionInfo,
+  type AgentSessionSummary,
+  AgentSessions,
+  type StartSessionOptions,
+  type TurnResult,
+} from "./agent-sessions.ts";
 export {
   type AgentDetails,
   type AgentInfo,

@@ -1106,6 +1106,195 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agent-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The sessions of agents, the newest first */
+        get: operations["listAgentSessions"];
+        put?: never;
+        /** Start an agent in a sandbox; needs the scope exec, too */
+        post: operations["startAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A session of an agent */
+        get: operations["getAgentSession"];
+        put?: never;
+        post?: never;
+        /** Forget a session, with the sandbox that was made for it */
+        delete: operations["removeAgentSession"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End the agent; its sandbox stays */
+        post: operations["stopAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What an agent says and does, from any event and live to its end */
+        get: operations["streamAgentSessionEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/prompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Begin a turn of an acp session; its events tell how it goes */
+        post: operations["promptAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** End the turn that is under way */
+        post: operations["cancelAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/permission": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Answer what an agent asks leave for */
+        post: operations["answerAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a session ran, reached, was denied, changed and cost */
+        get: operations["summarizeAgentSession"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a session has changed in its project */
+        get: operations["diffAgentSession"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/apply": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a session's changes in the project itself; needs the scope host-paths */
+        post: operations["applyAgentSession"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/agent-sessions/{session}/recording": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What a session's terminal showed, as an asciicast */
+        get: operations["getAgentSessionRecording"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/agent-logins": {
         parameters: {
             query?: never;
@@ -1361,6 +1550,20 @@ export interface components {
             definition: Record<string, never>;
         };
         /**
+         * AgentEvent
+         * @description One line of a session's log. `seq` counts from 1; `at`: seconds since 1970. `body` of
+         *         "agent": the agent's own event (headless), or the `params` of a session/update (acp); of
+         *         "output" and "input": {"text": …}; of "permission": {"id", "request"} and later {"id",
+         *         "answer"}; of "ended": {"exit_code", "reason"}.
+         */
+        AgentEvent: {
+            seq: number;
+            at: number;
+            /** @enum {unknown} */
+            kind: "agent" | "ended" | "input" | "output" | "permission" | "prompt" | "resize" | "session" | "usage";
+            body: Record<string, never>;
+        };
+        /**
          * AgentInfo
          * @description An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
          *         was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
@@ -1381,6 +1584,134 @@ export interface components {
         /** AgentList */
         AgentList: {
             agents: components["schemas"]["AgentInfo"][];
+        };
+        /** AgentPrompt */
+        AgentPrompt: {
+            text: string;
+        };
+        /**
+         * AgentRequest
+         * @description A session to start.
+         *
+         *         `spec`: the sandbox, without what the agent itself needs, which is added. `sandbox`: one that is
+         *         there already, instead. `task`: what to do; none in interactive mode, and optional with acp.
+         *         `resume`: a session of the same agent to go on with (its id), in its sandbox, or if that is gone
+         *         in a new one with the state it left. `attended`: leave the agent's own permission questions on.
+         *         `login`: bind the user's login with the agent; without one the caller cares for it, such as for
+         *         a model without a key. `drive`: in mode acp the daemon speaks with the agent; else whoever is
+         *         attached to the job does. `words`: added to the agent's command line. `setup`: commands run
+         *         before it, in the network's phase "setup". `trust_project_mcp`: the project's own list of MCP
+         *         servers counts.
+         *
+         *         With acp: `command` is the command line of an agent that has no definition; `agent` is then only
+         *         what it is called.
+         */
+        AgentRequest: {
+            agent: string;
+            /**
+             * @default headless
+             * @enum {unknown}
+             */
+            mode?: "acp" | "headless" | "interactive";
+            /** @default [] */
+            command?: string[];
+            /** @default null */
+            task?: string | null;
+            /** @default null */
+            spec?: components["schemas"]["SandboxSpec"] | null;
+            /** @default null */
+            sandbox?: string | null;
+            /** @default null */
+            name?: string | null;
+            /** @default null */
+            resume?: string | null;
+            /** @default null */
+            model?: string | null;
+            /** @default [] */
+            words?: string[];
+            /** @default false */
+            attended?: boolean;
+            /** @default true */
+            login?: boolean;
+            /** @default true */
+            drive?: boolean;
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default [] */
+            mcp?: components["schemas"]["McpServer"][];
+            /** @default true */
+            sandbox_tools?: boolean;
+            /** @default false */
+            trust_project_mcp?: boolean;
+            /** @default [] */
+            setup?: string[][];
+            /** @default null */
+            workdir?: string | null;
+            /** @default null */
+            pty?: number[] | null;
+            /** @default null */
+            timeout_seconds?: number | null;
+        };
+        /**
+         * AgentSession
+         * @description A session as shown. `job` runs the agent: attach to it for its terminal or its stdio.
+         *         `last_event`: the number of the newest in its log.
+         *         `conversation`: the agent's own id of it. `busy`: a prompt of an acp session is being worked on.
+         */
+        AgentSession: {
+            id: string;
+            agent: string;
+            version: string;
+            /** @enum {unknown} */
+            mode: "acp" | "headless" | "interactive";
+            /** @enum {unknown} */
+            state: "ended" | "failed" | "lost" | "running" | "starting";
+            sandbox: string;
+            sandbox_name: string | null;
+            job: string | null;
+            task: string | null;
+            model: string | null;
+            project: string | null;
+            conversation: string | null;
+            created_at: number;
+            ended_at: number | null;
+            exit_code: number | null;
+            error: string | null;
+            busy: boolean;
+            last_event: number;
+            usage: components["schemas"]["AgentUsage"];
+        };
+        /**
+         * AgentSummary
+         * @description What became of a session. `commands`: those that the agent says it ran. `changed`,
+         *         `held_back`: paths of the project, and why what is held back is; `complete`: False if a list was
+         *         cut. `asked`: what the agent asked its user for, by the sandbox's tools.
+         */
+        AgentSummary: {
+            session: components["schemas"]["AgentSession"];
+            commands: string[];
+            hosts: components["schemas"]["HostSeen"][];
+            denied: components["schemas"]["HostSeen"][];
+            changed: string[];
+            held_back: {
+                [key: string]: string;
+            };
+            usage: components["schemas"]["AgentUsage"];
+            seconds: number;
+            complete: boolean;
+            asked: components["schemas"]["Wish"][];
+        };
+        /**
+         * AgentUsage
+         * @description What an agent says it has used; None: it does not say.
+         */
+        AgentUsage: {
+            cost_usd: number | null;
+            input_tokens: number | null;
+            output_tokens: number | null;
+            turns: number | null;
         };
         /**
          * AppliedFile
@@ -1975,6 +2306,12 @@ export interface components {
             fit: boolean;
             findings: components["schemas"]["Finding"][];
         };
+        /** HostSeen */
+        HostSeen: {
+            host: string;
+            port: number;
+            times: number;
+        };
         /**
          * ImageDetail
          * @description `index`: the digest of the list of several machines' images that it was chosen from.
@@ -2301,6 +2638,32 @@ export interface components {
             /** @default null */
             user?: string | null;
         };
+        /**
+         * McpServer
+         * @description An MCP server that an agent is to have: a `command`, which runs inside, or the `url` of one
+         *         that runs elsewhere. One on this machine's loopback is reached through the gateway by name.
+         *         ${NAME} in `env` and `headers` is a secret, of which a placeholder enters. `allow`: hosts that
+         *         it needs besides, as in NetworkRequest; `secrets`: secrets that it uses, as in SandboxSpec.
+         */
+        McpServer: {
+            name: string;
+            /** @default [] */
+            command?: string[];
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default  */
+            url?: string;
+            /** @default {} */
+            headers?: {
+                [key: string]: string;
+            };
+            /** @default [] */
+            allow?: string[];
+            /** @default [] */
+            secrets?: string[];
+        };
         /** Move */
         Move: {
             path: string;
@@ -2523,6 +2886,15 @@ export interface components {
             offset: number;
             text?: string;
             data_b64?: string;
+        };
+        /**
+         * PermissionAnswer
+         * @description `id`: the question's, from its event. `option`: one of its options; null: cancelled.
+         */
+        PermissionAnswer: {
+            id: string;
+            /** @default null */
+            option?: string | null;
         };
         /** PhaseChoice */
         PhaseChoice: {
@@ -3237,6 +3609,14 @@ export interface components {
             /** @default false */
             rotate?: boolean;
         };
+        /**
+         * SessionPage
+         * @description `next`: the `after` of the following page; None: there is none.
+         */
+        SessionPage: {
+            sessions: components["schemas"]["AgentSession"][];
+            next: number | null;
+        };
         /** Signal */
         Signal: {
             /** @default null */
@@ -3461,6 +3841,19 @@ export interface components {
             state: string;
             path: string;
             read_only: boolean;
+        };
+        /**
+         * Wish
+         * @description What the agent asked its user for, by the sandbox's own tools: a host to reach, or a port to
+         *         be published. `change`: the command that would give it.
+         */
+        Wish: {
+            /** @enum {unknown} */
+            what: "host" | "port";
+            host: string;
+            port: number;
+            reason: string;
+            change: string;
         };
         /**
          * Words
@@ -5628,6 +6021,336 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    listAgentSessions: {
+        parameters: {
+            query?: {
+                agent?: string;
+                project?: string;
+                state?: ("ended" | "failed" | "lost" | "running" | "starting")[];
+                after?: number;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionPage"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    startAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgentRequest"];
+            };
+        };
+        responses: {
+            /** @description Made. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    removeAgentSession: {
+        parameters: {
+            query?: {
+                keep_sandbox?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    stopAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    streamAgentSessionEvents: {
+        parameters: {
+            query?: {
+                after?: number;
+                follow?: boolean;
+            };
+            header?: {
+                /** @description the last event that was seen; goes before `after` */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    promptAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgentPrompt"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSession"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    cancelAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    answerAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PermissionAnswer"];
+            };
+        };
+        responses: {
+            /** @description Done; there is nothing to say. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    summarizeAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentSummary"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    diffAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceDiff"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    applyAgentSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Apply"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkspaceApplied"];
+                };
+            };
+            default: components["responses"]["Problem"];
+        };
+    };
+    getAgentSessionRecording: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the session. */
+                session: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-asciicast": unknown;
+                };
             };
             default: components["responses"]["Problem"];
         };

@@ -50,6 +50,10 @@ export interface SandboxSpec {
   workspaceBranch?: string;
   /** Where it is inside: `same`, as on the daemon's machine, or a path; `/workspace` unless given. */
   workspacePath?: string;
+  /** Agents that can run in it: it has their kits, reaches what they need, can use their logins. */
+  agents?: string[];
+  /** Whether it can use the logins with them. It can, unless false. */
+  agentLogins?: boolean;
   /** For commands whose caller says nothing else. */
   commandTimeoutSeconds?: number;
   commandOutputBytes?: number;

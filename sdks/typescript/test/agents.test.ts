@@ -1,7 +1,13 @@
 /** Agents: listed, shown; what is none is refused. */
 
 import { expect, test } from "vitest";
-import { Host, InvalidInputError, NotFoundError } from "../src/index.ts";
+import {
+  Host,
+  InvalidInputError,
+  LoginEndedError,
+  NotFoundError,
+  UnsupportedError,
+} from "../src/index.ts";
 import { rejection } from "./waiting.ts";
 
 const { agents } = new Host();
@@ -20,4 +26,23 @@ test("what is none", async () => {
   expect(await rejection(agents.remove("claude"))).toBeInstanceOf(NotFoundError);
   const latest = agents.update("claude", { version: "latest" });
   expect(await rejection(latest)).toBeInstanceOf(InvalidInputError);
+});
+
+test("logins: kept, shown without a token, forgotten", async () => {
+  const { logins } = agents;
+  expect((await logins.list()).map((one) => one.agent)).toContain("claude");
+  expect(await logins.get("claude")).toMatchObject({ kind: "none", can_log_in: true });
+  const token = "sk-ant-oat01-0123456789abcdef";
+  const login = { claudeAiOauth: { accessToken: token, subscriptionType: "max", scopes: [] } };
+  const taken = await logins.takeFile("claude", JSON.stringify(login));
+  expect(taken).toMatchObject({ kind: "oauth", account: "max", refreshable: false });
+  expect(await rejection(logins.refresh("claude"))).toBeInstanceOf(LoginEndedError);
+  expect(await rejection(logins.takeFile("claude", "{}"))).toBeInstanceOf(InvalidInputError);
+  const key = await logins.setKey("claude", token, { name: "CLAUDE_CODE_OAUTH_TOKEN" });
+  expect(key).toMatchObject({ kind: "key", secrets: ["CLAUDE_CODE_OAUTH_TOKEN"] });
+  expect(JSON.stringify([taken, key])).not.toContain(token);
+  await logins.remove("claude");
+  expect(await rejection(logins.remove("claude"))).toBeInstanceOf(NotFoundError);
+  expect(await rejection(logins.begin("aider"))).toBeInstanceOf(UnsupportedError);
+  expect(await rejection(logins.harvest("codex", "nobody"))).toBeInstanceOf(NotFoundError);
 });

@@ -91,13 +91,15 @@ def command_line(
         "mcp_words": list(mcp_words),
         "words": list(words),
     }
-    if fill.model and not command.model:
+    if fill.model and not command.model and mode != "acp":
         raise UnsupportedError(
             f"{definition.title} has no option for a model", hint="leave out the model"
         )
     made: list[str] = []
     placed = [name for name in GROUPS if f"{{{name}}}" in template]
-    left = [word for name in GROUPS if name not in placed for word in groups[name]]
+    # What they are for is said by the protocol itself to one that speaks it.
+    added = ("words",) if mode == "acp" else GROUPS
+    left = [word for name in added if name not in placed for word in groups[name]]
     for word in template:
         if word == "--":
             made += left

@@ -39,7 +39,8 @@ class Install(_Part, frozen=True, kw_only=True):
     `needs_hint`. `steps`: commands, in order, with {kit} as an empty writable directory. `path`:
     directories of the kit that stand first in PATH. `check`: a command that succeeds if it works.
     `node`: a version of Node.js that is put to {kit}/node before the steps, in whose PATH its node
-    and npm stand first, and goes when they are done, or stays with `keep_node`.
+    and npm stand first, and goes when they are done, or stays with `keep_node`. `hosts`: what the
+    steps reach beside the registries.
     """
 
     needs: Words = []
@@ -50,6 +51,7 @@ class Install(_Part, frozen=True, kw_only=True):
     check: Words = []
     node: Annotated[str, Meta(pattern=r"\A[0-9.]{0,20}\Z")] = ""
     keep_node: bool = False
+    hosts: Words = []
 
 
 class Commands(_Part, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ class Commands(_Part, frozen=True, kw_only=True):
     a model is asked for. `unattended`: what makes it ask for no permission, which is what the
     sandbox is for. Where added words go: in place of a word "{unattended}", "{model_words}",
     "{context_words}", "{mcp_words}" or "{words}" (the user's own), else before the word "--", else
-    at the end.
+    at the end; with `acp` the user's own alone, if the others have no place.
     """
 
     interactive: Words = []

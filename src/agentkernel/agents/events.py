@@ -252,6 +252,7 @@ class AcpReader(_Seen):
         super().__init__()
         self._kinds: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
+        self._known: set[str] = set()
         self._talking = False
 
     def update(self, params: Mapping[str, Any]) -> None:
@@ -277,10 +278,17 @@ class AcpReader(_Seen):
         if not isinstance(result, Mapping):
             return
         usage = _dict(result.get("usage"))
+        quota = _dict(_dict(result.get("_meta")).get("quota"))
+        counts = _dict(quota.get("token_count"))  # Gemini's
+        before = self.usage
         self._used(
-            input_tokens=usage.get("inputTokens"),
-            output_tokens=usage.get("outputTokens"),
-            turns=(self.usage.turns or 0) + 1,
+            input_tokens=_more(
+                before.input_tokens, usage.get("inputTokens", counts.get("input_tokens"))
+            ),
+            output_tokens=_more(
+                before.output_tokens, usage.get("outputTokens", counts.get("output_tokens"))
+            ),
+            turns=_more(before.turns, 1),
         )
 
     def _tool(self, update: dict[str, Any]) -> None:
@@ -294,6 +302,9 @@ class AcpReader(_Seen):
         given = _dict(update.get("rawInput"))
         if kind == "execute":
             self._first(identity, self._ran, given.get("command", given.get("cmd")))
+            if update.get("status") in ("completed", "failed") and identity not in self._known:
+                # Some say the command as the call's title alone.
+                self._first(identity, self._ran, update.get("title"))
         elif kind == "edit":
             for place in _items(update.get("locations")):
                 self._first(identity, self._wrote, place.get("path"))
@@ -307,6 +318,7 @@ class AcpReader(_Seen):
         if value is not None and mark not in self._told:
             if len(self._told) < _MAX_CALLS:
                 self._told.add(mark)
+                self._known.add(identity)
             keep(value)
 
 
@@ -330,6 +342,12 @@ def _sum(values: Mapping[str, Any], *names: str) -> int | None:
     found = [_number(values.get(name), name) for name in names]
     known = [int(number) for number in found if number is not None]
     return sum(known) if known else None
+
+
+def _more(before: int | None, value: Any) -> int | None:
+    """What was used until now and by one prompt more."""
+    number = _number(value, "")
+    return before if number is None else (before or 0) + int(number)
 
 
 def _thousands(text: str) -> float | None:

@@ -21,6 +21,8 @@ from agentkernel.agents.model import McpServer
 from agentkernel.errors import InvalidInputError
 from agentkernel.network.policy.model import (
     MCP_MACHINE,
+    OUR_NAMES,
+    THIS_MACHINE,
     TOOLS_HOST,
     TOOLS_PATH,
     TOOLS_PORT,
@@ -97,6 +99,14 @@ def with_placeholders(
         msgspec.structs.replace(each, env=put(each.env), headers=put(each.headers))
         for each in servers
     ]
+
+
+def unbound_secrets(servers: Iterable[McpServer], bound: Iterable[SecretBinding]) -> list[str]:
+    """Secrets that the servers name and the sandbox has not."""
+    known = {each.reference.rpartition("/")[2] for each in bound}
+    used = [name for each in servers for texts in (each.env, each.headers)
+            for name in _secrets_in(texts)]  # fmt: skip
+    return [name for name in dict.fromkeys(used) if name not in known]
 
 
 _TOOLS: Final = McpAdditions(
@@ -180,8 +190,13 @@ def _place(server: McpServer) -> _Place:
         rule = Rule(host=MCP_MACHINE, ports=(port,), paths=(path,), source=source)
         url = _with_host(parts, f"{MCP_MACHINE}:{port}", path)
         return _Place(url, MCP_MACHINE, port, _checked(server, rule), True)
-    rule = Rule(host=host, ports=(port,), source=source)
-    return _Place(server.url, host, port, _checked(server, rule), parts.scheme == "https")
+    if host.endswith(OUR_NAMES) or "*" in host:
+        raise _wrong(server, f"can't be at {host[:64]!a}, which is no host's own name")
+    rule = _checked(server, Rule(host=host, ports=(port,), source=source))
+    if rule.private:
+        # Of what is not everybody's, no more than was asked for.
+        rule = _checked(server, msgspec.structs.replace(rule, paths=(parts.path or "/",)))
+    return _Place(server.url, host, port, rule, parts.scheme == "https")
 
 
 def _checked(server: McpServer, rule: Rule) -> Rule:
@@ -196,7 +211,7 @@ def _with_host(parts: SplitResult, host: str, path: str) -> str:
 
 
 def _is_here(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
+    if host in ("localhost", THIS_MACHINE, MCP_MACHINE) or host.endswith(".localhost"):
         return True
     try:
         address = ipaddress.ip_address(host)

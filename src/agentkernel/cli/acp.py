@@ -9,7 +9,7 @@ from typing import Any
 from agentkernel.acp.serving import serve
 from agentkernel.acp.sessions import SessionOpener
 from agentkernel.cli import project
-from agentkernel.cli.agent_run import _add_network, _servers
+from agentkernel.cli.agent_asking import add_network, servers_of
 from agentkernel.cli.fields import spec_fields
 from agentkernel.client._async.transport import AsyncTransport
 from agentkernel.errors import InvalidInputError
@@ -25,12 +25,12 @@ def main(options: argparse.Namespace) -> int:
     options.workspace_path = options.at
     settings: dict[str, Any] = options.agent_settings
     spec = spec_fields(options, transport.daemon)
-    _add_network(spec, settings)
+    add_network(spec, settings)
     asked = {
         "command": options.words,
         "model": options.model or settings.get("model"),
         "env": dict(options.env),
-        "mcp": _servers(options, settings),
+        "mcp": servers_of(options, settings),
         "setup": [["sh", "-c", words] for words in settings.get("setup", ())],
         "login": None if options.login else False,
     }

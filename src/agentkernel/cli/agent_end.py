@@ -19,6 +19,7 @@ from agentkernel.cli.outcome import say
 from agentkernel.cli.tables import span
 from agentkernel.cli.values import printable
 from agentkernel.cli.workspaces import show_applied, show_notes, show_patch
+from agentkernel.client._sync.agent_sessions import AgentSession
 from agentkernel.client._sync.sandbox import Sandbox
 from agentkernel.client._sync.transport import Transport
 from agentkernel.client._sync.workspace import Workspace
@@ -30,6 +31,7 @@ from agentkernel.errors import (
 )
 
 NOT_ALL: Final = 1
+_LABEL: Final = "agentkernel.agent"
 _MOST_FILES: Final = 20
 _MOST_COMMANDS: Final = 10
 _MOST_HOSTS: Final = 10
@@ -38,7 +40,23 @@ _SIGNS: Final = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 _QUESTION: Final = "[d]iff, [a]pply, [k]eep for later, or e[x]: forget its changes? "
 
 
-class End:
+def decide(transport: Transport, session: AgentSession, options: argparse.Namespace) -> int:
+    """Tells what became of a session that has ended, asks if there is somebody to ask, and carries
+    it out. 1: not all that was to be applied is."""
+    own = _is_its_own(transport, session.info["sandbox"])
+    end = _End(transport, session.summary(), own_sandbox=own, quiet=options.quiet)
+    return end.decide(options)
+
+
+def _is_its_own(transport: Transport, id: str) -> bool:
+    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
+    try:
+        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
+    except NotFoundError:
+        return False
+
+
+class _End:
     """One session's. `own_sandbox`: the sandbox is this session's, and goes when it is not needed
     any more."""
 
@@ -56,8 +74,6 @@ class End:
         self._is_kept = False
 
     def decide(self, options: argparse.Namespace) -> int:
-        """Tells, asks if there is somebody to ask, and carries it out. 1: not all that was to be
-        applied is."""
         diff = self._changes()
         if not self._quiet:
             tell(self._summary, diff)
@@ -185,21 +201,35 @@ def summary_lines(summary: dict[str, Any], diff: dict[str, Any]) -> list[str]:
         lines.append(f"  {_text(session['error'])}")
     lines += _changed(diff)
     lines += _listed("ran", summary["commands"], _MOST_COMMANDS)
-    hosts = [f"{host['host']}:{host['port']}" for host in summary["hosts"]]
+    hosts = list(_by_name(summary["hosts"]))
     lines += _listed("reached", [", ".join(hosts)] if hosts else [], 1)
-    denied = [f"{host['host']}:{host['port']}" for host in summary["denied"]]
-    for host, seen in zip(denied[:_MOST_HOSTS], summary["denied"], strict=False):
-        times = "once" if seen["times"] == 1 else f"{seen['times']} times"
-        lines.append(f"  denied    {_text(host)}, {times}")
+    denied = _by_name(summary["denied"])
+    for host, times in list(denied.items())[:_MOST_HOSTS]:
+        lines.append(f"  denied    {_text(host)}, {'once' if times == 1 else f'{times} times'}")
+    if len(denied) > _MOST_HOSTS:
+        lines.append(f"            and {len(denied) - _MOST_HOSTS} more")
     if denied:
-        name = session["sandbox_name"] or session["sandbox"]
-        lines.append(
-            f"            allow: {_text(f'--allow {denied[0]}')}, or "
-            f"`agentkernel network allow {_text(name)} {_text(denied[0])}`"
-        )
+        name, first = session["sandbox_name"] or session["sandbox"], _text(next(iter(denied)))
+        command = f"agentkernel network allow {_text(name)} {first}"
+        lines.append(f"            allow: --allow {first}, or `{command}`")
+    for wish in summary.get("asked", ())[:_MOST_HOSTS]:
+        host = f"{wish['host']}:{wish['port']}"
+        what = host if wish["what"] == "host" else f"port {wish['port']}"
+        lines.append(f"  asks for  {_text(what)}: {_text(wish['reason'])}")
+        lines.append(f"            `{_text(wish['change'])}`")
     if not summary.get("complete", True):
         lines.append("  there is more than is listed here")
     return lines
+
+
+def _by_name(seen: list[dict[str, Any]]) -> dict[str, int]:
+    """As `--allow` takes them, with how often. Port 0: only the name was asked for."""
+    found: dict[str, int] = {}
+    for entry in seen:
+        port = entry["port"]
+        host = entry["host"] if port in (0, 443) else f"{entry['host']}:{port}"
+        found[host] = found.get(host, 0) + entry["times"]
+    return found
 
 
 def _changed(diff: dict[str, Any]) -> list[str]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from agentkernel.cli.agent_lines import Lines
@@ -30,15 +32,29 @@ RECENT: Final = 1 << 16
 # For a daemon to come back in.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.2
-_SIGINT: Final = 2
 
 
 class LeftBehind(Exception):
-    """The user went away; the session goes on."""
+    """The user went away. `goes_on`: the session does; else it was ended before."""
 
-    def __init__(self, code: int = 0) -> None:
+    def __init__(self, code: int = 0, *, goes_on: bool = True) -> None:
         super().__init__(code)
         self.code = code
+        self.goes_on = goes_on
+
+    def tell(self, session: AgentSession) -> None:
+        if self.goes_on:
+            say(f"it goes on; back to it: agentkernel agent attach {session.id}")
+        else:
+            say(f"the agent is stopped; what it changed: agentkernel agent diff {session.id}")
+
+
+class _Told(Exception):
+    """Somebody wants this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def interactive(transport: Transport, session: AgentSession, *, again: bool = False) -> Ended:
@@ -92,9 +108,34 @@ def headless(
     transport: Transport, session: AgentSession, *, raw: bool, quiet: bool = False
 ) -> Ended:
     """What the agent prints, until it ends: unchanged on stdout (`raw`), or as lines for people.
-    Ctrl-C asks it to stop, a second one ends it."""
+    Ctrl-C asks it to stop, a second one ends it; when this process is to end, so is the agent:
+    nobody would know that it goes on. Raises LeftBehind."""
+    with _told():
+        try:
+            return _until_end(transport, session, _Shown(raw=raw, quiet=quiet))
+        except _Told as told:
+            session.stop()
+            raise LeftBehind(128 + told.number, goes_on=False) from None
+        except BrokenPipeError:
+            session.stop()
+            raise
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    def end(number: int, frame: object) -> None:
+        raise _Told(number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _until_end(transport: Transport, session: AgentSession, shown: _Shown) -> Ended:
     job = find_job(transport, _job_of(session))
-    shown = _Shown(raw=raw, quiet=quiet)
     asked = 0
     while True:
         try:
@@ -107,7 +148,7 @@ def headless(
             if asked > 1:
                 job.kill()
             else:
-                job.signal(_SIGINT)
+                job.signal(signal.SIGINT)
         except DaemonError as error:
             _wait_for_the_daemon(transport, job.id, error)
 

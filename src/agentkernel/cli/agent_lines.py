@@ -143,6 +143,10 @@ def _message(event: dict[str, Any]) -> Found:
         for block in content if isinstance(content, list) else ():
             if block.get("type") == "tool_result" and block.get("is_error"):
                 yield "tool", f"  failed: {_words(block.get('content'))}"
+    elif event["type"] == "system" and event.get("subtype") == "api_retry":
+        why = event.get("error_status") or event.get("error")
+        tries = f"try {event.get('attempt')} of {event.get('max_retries')}"
+        yield "tool", f"the model does not answer ({_words(why)}): {_words(tries)}"
     elif event["type"] == "result" and event.get("is_error"):
         yield "tool", f"failed: {_words(event.get('result') or event.get('subtype'))}"
 

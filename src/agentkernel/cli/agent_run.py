@@ -18,7 +18,8 @@ from typing import Any, Final
 from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.reading import Definitions
 from agentkernel.cli import here, project
-from agentkernel.cli.agent_end import End
+from agentkernel.cli.agent_asking import add_network, servers_of
+from agentkernel.cli.agent_end import decide
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
@@ -39,7 +40,6 @@ from agentkernel.workspaces.worktrees import open_worktree
 
 MOST_TASK: Final = 1 << 20
 _SAME: Final = "same"
-_LABEL: Final = "agentkernel.agent"
 # What a sandbox is made with: one that is there has it already, or has it not.
 _MADE_WITH: Final = (
     "allow", "deny", "network", "secret", "volume", "publish", "image", "template", "profile",
@@ -76,21 +76,11 @@ def _run(
             _tell_begin(session.info)
         ended = _attended(options, transport, session, task)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
+        left.tell(session)
         return left.code
-    summary = session.summary()
     code = finish(ended, options.agent, options.timeout)
-    own = _is_its_own(transport, session.info["sandbox"])
-    decided = End(transport, summary, own_sandbox=own, quiet=options.quiet).decide(options)
+    decided = decide(transport, session, options)
     return code or decided
-
-
-def _is_its_own(transport: Transport, id: str) -> bool:
-    """Whether a sandbox was made for a session, and not by somebody for other things, too."""
-    try:
-        return _LABEL in Sandbox.connect(id, transport=transport).info.labels
-    except NotFoundError:
-        return False
 
 
 def _check_gone(transport: Transport, session: dict[str, Any], given: list[str]) -> None:
@@ -212,7 +202,7 @@ def _start(
     spec: dict[str, Any] = {}
     if found is None and (resumed is None or given):
         spec = spec_fields(options, transport.daemon)
-        _add_network(spec, settings)
+        add_network(spec, settings)
     terminal = Terminal() if task is None else None
     more = {
         "name": None if found or resumed is not None else name,
@@ -234,7 +224,7 @@ def _start(
         resume=None if resumed is None else resumed["id"],
         model=options.model or settings.get("model"),
         env=_environment(options, terminal),
-        mcp=_servers(options, settings),
+        mcp=servers_of(options, settings),
         progress=None if options.quiet else say_progress,
         options=more,
         **spec,
@@ -251,7 +241,7 @@ def _branch_sandbox(options: argparse.Namespace, transport: Transport, name: str
         "agents": [options.agent],
         "agent_logins": not options.no_login,
     }
-    _add_network(spec, options.agent_settings)
+    add_network(spec, options.agent_settings)
     told = None if options.quiet else say_progress
     made = Sandbox.create(name=name, kept=True, progress=told, transport=transport, **spec)
     return made.id
@@ -289,16 +279,6 @@ def _sandbox_there(transport: Transport, name: str) -> str | None:
         return None
 
 
-def _add_network(spec: dict[str, Any], settings: dict[str, Any]) -> None:
-    """What the files say of this agent is besides what is said of all sandboxes."""
-    network: dict[str, Any] = spec.get("network") or {}
-    for key in ("presets", "allow"):
-        if more := settings.get(key):
-            network[key] = list(dict.fromkeys([*network.get(key, ()), *more]))
-    if network:
-        spec["network"] = network
-
-
 def _environment(options: argparse.Namespace, terminal: Terminal | None) -> dict[str, str]:
     env: dict[str, str] = {}
     if terminal is not None:
@@ -306,26 +286,6 @@ def _environment(options: argparse.Namespace, terminal: Terminal | None) -> dict
         if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
             env["COLORTERM"] = "truecolor"
     return {**env, **dict(options.env)}
-
-
-def _servers(options: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """MCP servers by their names in the files."""
-    known: dict[str, dict[str, Any]] = options.mcp_servers
-    found = []
-    for name in dict.fromkeys(options.mcp or settings.get("mcp", ())):
-        if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise InvalidInputError(
-                f"there is no MCP server {name!r}: known are {names}",
-                hint=f"write [mcp.{shlex.quote(name)}] into {user_file()}",
-            )
-        entry = known[name]
-        found.append({"name": name, **{key: _json(value) for key, value in entry.items()}})
-    return found
-
-
-def _json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _trusts_servers(options: argparse.Namespace, definition: AgentDefinition | None) -> bool:

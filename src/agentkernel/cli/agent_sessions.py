@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from agentkernel.cli.agent_end import decide
 from agentkernel.cli.agent_foreground import LeftBehind, follow_session
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.notices import Connected
@@ -77,9 +78,14 @@ def _attach(options: argparse.Namespace, transport: Transport) -> int:
     try:
         ended = follow_session(transport, session, again=session.info["state"] in _GOING)
     except LeftBehind as left:
-        say(f"it goes on; back to it: agentkernel agent attach {session.id}")
+        left.tell(session)
         return left.code
     code = finish(ended, session.info["agent"], None)
+    if session.info["mode"] == "interactive" and session.info["state"] in _GOING:
+        # Whoever began it has left: what becomes of it is to be said here.
+        asked = argparse.Namespace(yes=False, keep=False, rm=False, summary=None, quiet=False)
+        decided = decide(transport, session, asked)
+        return code or decided
     say(f"what it changed: agentkernel agent diff {session.id}")
     return code
 

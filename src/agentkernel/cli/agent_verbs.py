@@ -97,8 +97,8 @@ def _add_run_options(parser: Parser) -> None:
         "--session", metavar="ID", help="go on with this session; see `agent sessions`"
     )
     group.add_argument(
-        "--mcp", action="append", metavar="NAME",
-        help="an MCP server of yours that it may use; may be repeated",
+        "--mcp", action="append", metavar="NAME[,NAME]|all|none",
+        help="MCP servers of yours that it may use, sections [mcp.NAME] of your config.toml",
     )  # fmt: skip
     group.add_argument(
         "--no-sandbox-tools", action="store_true", help="without the sandbox's own MCP tools"

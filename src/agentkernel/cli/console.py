@@ -96,7 +96,7 @@ class Console:
                 self._socket.close()
                 if self._screen is not None:
                     with contextlib.suppress(OSError):
-                        os.write(1, self._screen.undo())
+                        os.write(1, self._screen.undo(left=self._result is None))
 
     def _enter_raw(self) -> None:
         if self._terminal:

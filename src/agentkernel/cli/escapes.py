@@ -57,9 +57,11 @@ class Screen:
         self._modes.feed(shown)
         return shown
 
-    def undo(self) -> bytes:
-        """What takes back that which the program has set and left so."""
-        return self._modes.undo()
+    def undo(self, *, left: bool = False) -> bytes:
+        """What takes back that which the program has set and left so. `left`: it has not ended, and
+        what is said next stands below what it has drawn."""
+        below = left and not self._modes.has_other_screen
+        return self._modes.undo() + (b"\x1b[999B\r\n" if below else b"")
 
     def _passed(self, data: bytes) -> bytes:
         data, self._rest = self._rest + data, b""
@@ -188,6 +190,10 @@ class Modes:
             self._keyboard = [*self._keyboard, numbers[:4]][-16:]
         elif mark == b">" and final == b"m":
             self._modified = numbers.startswith(b"4;") and numbers != b"4;0"
+
+    @property
+    def has_other_screen(self) -> bool:
+        return bool(self._on.intersection(_OTHER_SCREEN))
 
     def undo(self) -> bytes:
         """Nothing: there is nothing to take back."""

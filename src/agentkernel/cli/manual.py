@@ -123,7 +123,7 @@ agentkernel agent update claude --version 2.1.40""",
     "agent login": """\
 agentkernel agent login codex
 agentkernel agent login claude --import
-agentkernel agent login claude --api-key < key
+agentkernel agent login claude --api-key
 agentkernel agent login aider --from-env --key OPENROUTER_API_KEY""",
     "agent logout": "agentkernel agent logout claude",
     "agent status": """\

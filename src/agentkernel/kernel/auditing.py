@@ -173,6 +173,7 @@ _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "update": _update,
     "request": lambda request: {"network": _network(request)},
     "change": lambda change: {"rule": f"{change.action} {_target(change)}", **_phase(change)},
+    "wish": lambda wish: {"host": redact.text(wish.host), "port": wish.port},
     "paths": lambda paths: {"paths": redact.text(" ".join(paths))} if paths else {},
     "names": lambda names: {"names": redact.text(" ".join(names))},
     "stdin": lambda data: {"stdin_bytes": len(data)},

@@ -136,21 +136,21 @@ class NetworkControl:
         )
 
     @audited("network.ask")
-    async def ask(self, id: str, asked: Asked, *, owner: str | None = None) -> str:
+    async def ask(self, id: str, wish: Asked, *, owner: str | None = None) -> str:
         """Tells the user, by an event, that the sandbox asks for something. Nothing else changes:
         to give it is the user's to do, by the command that is returned."""
         record, _ = await self._find(id, owner)
         name = record.name or record.id
-        body: dict[str, Any] = {"port": asked.port, "reason": _line(asked.reason)}
-        if asked.host:
-            host = _canonical(asked.host)
-            target = joined(host, asked.port)
+        body: dict[str, Any] = {"port": wish.port, "reason": _line(wish.reason)}
+        if wish.host:
+            host = _canonical(wish.host)
+            target = joined(host, wish.port)
             parse_target(target, source="")  # one that could be given
             body |= {"host": host, "what": "host"}
             command = f"agentkernel network allow {name} {target}"
         else:
             body["what"] = "port"
-            command = f"agentkernel port publish {name} {asked.port}"
+            command = f"agentkernel port publish {name} {wish.port}"
         event = event_of(record, "network.asked", **body, change=command)
         await self._store.append_events([event])
         return command

@@ -49,6 +49,7 @@ _PATH_WORDS: Final = {
     "volume": "Id or name of the volume.",
     "template": "Name of the template.",
     "agent": "Name of the agent.",
+    "session": "Id of the session.",
 }
 _STATUS_WORDS: Final = {
     101: "The stream begins.",

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from agentkernel.agents.mcp_servers import servers_for
 from agentkernel.backends.base import Progress
 from agentkernel.kernel.agents.model import (
     MAX_TASK,
@@ -26,10 +27,17 @@ from agentkernel.kernel.agents.model import (
 )
 from agentkernel.kernel.store.store import MAX_PAGE
 from agentkernel.kernel.threads import in_thread
+from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.server import sse
 from agentkernel.server.answers import Ended, Problem
 from agentkernel.server.app import service_of
-from agentkernel.server.callers import caller_of, owner_of, permitted, secrets_owner
+from agentkernel.server.callers import (
+    caller_of,
+    check_network,
+    owner_of,
+    permitted,
+    secrets_owner,
+)
 from agentkernel.server.content import Content
 from agentkernel.server.operations import EVENTS, route
 from agentkernel.server.output_events import Words
@@ -79,6 +87,10 @@ async def _start(request: Request, body: AgentRequest) -> Response:
     caller.check("exec")
     if body.spec is not None:
         body = msgspec.structs.replace(body, spec=permitted(request, body.spec))
+    if body.mcp:
+        # A server is reached by rules of its own.
+        added = servers_for(body.mcp, sandbox_tools=False, secrets=_secrets(body))
+        check_network(request, NetworkRequest(rules=list(added.rules)))
 
     async def work(progress: Progress | None = None) -> AgentSession:
         return await service.kernel.agents.sessions.start(
@@ -91,6 +103,10 @@ async def _start(request: Request, body: AgentRequest) -> Response:
     if sse.is_wanted(request):
         return await sse.stream(request, _starting(Telling(work, lambda sentence: sentence)))
     return json_response(await service.while_wanted(request.receive, work()), 201)
+
+
+def _secrets(body: AgentRequest) -> list[str]:
+    return [] if body.spec is None else body.spec.secrets
 
 
 async def _starting(telling: Telling[str, AgentSession]) -> AsyncGenerator[bytes, None]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import anthropic, gemini, openai
+from .accounts import HOSTS as ACCOUNT_HOSTS
+from .accounts import about_account
 from .conversation import Conversation, choose, example
 from .replies import Reply, as_json
 from .script import Say, Script
@@ -25,6 +27,7 @@ HOSTS = (
     "generativelanguage.googleapis.com",
     "cloudcode-pa.googleapis.com",
     *TOKEN_HOSTS,
+    *ACCOUNT_HOSTS,
 )
 """Names that these servers answer to, beside whatever else they are asked as."""
 
@@ -116,6 +119,8 @@ class Models:
 
     def _answer(self, asked: Asked) -> Reply:
         path, host = asked.path, asked.host
+        if (account := about_account(host, path)) is not None:
+            return account
         if asked.method == "POST" and (host in TOKEN_HOSTS or path.endswith("/oauth/token")):
             kind = asked.headers.get("content-type", "")
             return self.tokens.answer(host, path, kind, asked.body)

@@ -167,7 +167,14 @@ def test_what_an_agent_can_not_do_is_said() -> None:
         with pytest.raises(UnsupportedError, match=mode):
             command_line(definition, mode, FILL)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="model"):
-        command_line(definition, "acp", FILL)
+        command_line(_defined(headless=["x"]), "headless", FILL)
+
+
+def test_one_that_speaks_acp_is_told_by_the_protocol() -> None:
+    definition = _defined(acp=["x", "acp"], unattended=["-y"], model=["-m", "{model}"])
+    assert command_line(definition, "acp", FILL, words=["-w"]) == ["x", "acp", "-w"]
+    placed = _defined(acp=["x", "{unattended}", "acp"], unattended=["-y"])
+    assert command_line(placed, "acp", FILL) == ["x", "-y", "acp"]
 
 
 def test_fields() -> None:

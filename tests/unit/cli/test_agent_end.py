@@ -43,7 +43,11 @@ def test_all_that_is_known_is_told() -> None:
         change("package.json", added_lines=0, removed_lines=0, note="the next install runs it"),
         commands=["make test"] * 12,
         hosts=[{"host": "api.example.org", "port": 443, "times": 3}],
-        denied=[{"host": "evil.example", "port": 443, "times": 2}],
+        denied=[
+            {"host": "evil.example", "port": 443, "times": 1},
+            {"host": "evil.example", "port": 0, "times": 1},
+            {"host": "evil.example", "port": 22, "times": 1},
+        ],
         usage={"cost_usd": 0.1234, "input_tokens": 10, "output_tokens": 5},
         complete=False,
     )
@@ -51,8 +55,9 @@ def test_all_that_is_known_is_told() -> None:
         "4 files, +4 -2 lines", "M  a.py  +2 -1", "A! .envrc", "M  image.png\n",
         "look at   package.json: the next install", "ran       make test",
         "held back .envrc: your shell runs it", "and 2 more",
-        "reached   api.example.org:443", "denied    evil.example:443, 2 times",
-        "--allow evil.example:443", "agentkernel network allow claude-1 evil.example:443",
+        "reached   api.example.org\n", "denied    evil.example, 2 times\n",
+        "denied    evil.example:22, once\n",
+        "--allow evil.example,", "agentkernel network allow claude-1 evil.example`",
         "$0.1234", "10 + 5 tokens", "more than is listed",
     ):  # fmt: skip
         assert part in text, part

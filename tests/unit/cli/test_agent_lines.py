@@ -73,6 +73,11 @@ def test_each_agents_events(size: int) -> None:
     assert shown(*OPENCODE, size=size) == ["hello", "● edit  a"]
 
 
+def test_a_model_that_does_not_answer_is_told_of() -> None:
+    event = {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10}
+    assert shown(event | {"error_status": 502}) == ["the model does not answer (502): try 2 of 10"]
+
+
 def test_what_is_no_event_is_shown_as_it_is() -> None:
     lines = Lines()
     assert [*lines.feed(b"one\r\n{not json\ntw"), *lines.feed(b"o"), *lines.end()] == [

@@ -74,6 +74,9 @@ def test_what_a_program_has_set_is_taken_back() -> None:
     undo = modes.undo()
     for part in (b"\x1b[<u", b"\x1b[>4m", b"\x1b[?25h", b"\x1b[?1002l", b"\x1b[?1006l", b"\x1b>"):
         assert part in undo
+    screen = Screen()
+    assert screen.pass_on(data) == data and screen.undo(left=True) == screen.undo() == undo
+    assert Screen().undo(left=True).endswith(b"\r\n")
     redo = modes.redo()
     assert redo.startswith(b"\x1b[?1049h") and redo.endswith(b"\x1b=\x1b[>1u")
     again = Modes()

@@ -86,6 +86,7 @@ EXEMPT = {
     "Logins.close": "waits for what is being asked for",
     "Logins.use": "part of an agent's session; a refresh is in the record and in events",
     "Logins.files": "part of an agent's session",
+    "Logins.refresh": "every request for a token has a line, whoever wants it: Refreshing",
     "Logins.status": "looks at a record",
     "Logins.list": "looks at records",
     "Tokens.load": "reads records",

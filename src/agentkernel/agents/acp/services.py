@@ -260,7 +260,9 @@ def _environment(params: dict[str, Any]) -> dict[str, str]:
     entries = params.get("env") or []
     found: dict[str, str] = {}
     for entry in entries if isinstance(entries, list) else []:
-        name, value = (entry.get("name"), entry.get("value")) if isinstance(entry, dict) else "  "
+        name, value = (
+            (entry.get("name"), entry.get("value")) if isinstance(entry, dict) else ("", "")
+        )
         if not isinstance(name, str) or not name or "=" in name or not isinstance(value, str):
             raise RefusedError(wire.INVALID_PARAMS, "env is not a list of names and values")
         if "\0" in name + value:

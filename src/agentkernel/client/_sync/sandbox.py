@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 from builtins import list as List
-from collections.abc import Generator, Callable, Mapping
+from collections.abc import Generator, Callable, Mapping, Sequence
 from contextlib import closing
 from types import EllipsisType, TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentkernel.client._sync.commands import CommandStream, Command, command_body
 from agentkernel.client._sync.files import Files
@@ -38,6 +38,10 @@ from agentkernel.client.toolchains import host_environment
 from agentkernel.client.wire import broken, segment
 from agentkernel.errors import NotFoundError
 from agentkernel.ids import new_id
+
+if TYPE_CHECKING:
+    from agentkernel.client._sync.agent import Agent
+    from agentkernel.client.agent_requests import OnPermission
 
 AtEnd = Literal["stop", "remove"]
 _PAGE = 500
@@ -252,6 +256,42 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.id} {self.info.state}>"
+
+    # -- agents ---------------------------------------------------------------------------------
+
+    def agent(
+        self,
+        name: str | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        model: str | None = None,
+        env: Mapping[str, str] | None = None,
+        mcp: Sequence[Mapping[str, Any]] | None = None,
+        resume: str | None = None,
+        on_permission: OnPermission | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Agent:
+        """An agent of this sandbox, for prompts: `sandbox.agent("claude").prompt("…")`.
+
+        `name`: one that it was made with (`agents=["claude"]`); or `command`: any command line in
+        it that speaks the Agent Client Protocol. What it asks leave for is allowed, since the
+        sandbox guards; with `on_permission` that is called, and gives the id of the option that is
+        chosen, or None. `resume`: the id of a session to go on with.
+        """
+        from agentkernel.client._sync.agent import Agent
+
+        return Agent(
+            self._transport,
+            self.id,
+            name,
+            command=command,
+            model=model,
+            env=env,
+            mcp=mcp,
+            resume=resume,
+            on_permission=on_permission,
+            progress=progress,
+        )
 
     # -- commands -------------------------------------------------------------------------------
 

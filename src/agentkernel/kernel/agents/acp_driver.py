@@ -22,6 +22,7 @@ from agentkernel.agents.acp import wire
 from agentkernel.agents.acp.permissions import CANCELLED, allowed, chosen, options_of
 from agentkernel.agents.acp.services import CAPABILITIES, Inside, Services
 from agentkernel.agents.acp.wire import Answer, Failure, Id, Request
+from agentkernel.agents.mcp_servers import TOOLS_NAME
 from agentkernel.agents.model import McpServer
 from agentkernel.errors import (
     AgentKernelError,
@@ -119,7 +120,8 @@ class AcpDriver:
         )
         if hello.get("protocolVersion") != 1:
             raise ConflictError("the agent speaks another version of the protocol")
-        given: dict[str, Any] = {"cwd": cwd, "mcpServers": [server_body(one) for one in mcp]}
+        servers = [server_body(one) for one in mcp if _takes(hello, one)]
+        given: dict[str, Any] = {"cwd": cwd, "mcpServers": servers}
         if load is not None:
             await self._load(load, given, hello)
             return
@@ -318,6 +320,21 @@ class AcpDriver:
             self._services, self._cwd = Services(self._inside, kept.cwd), kept.cwd
             for id, method, params in kept.calls:
                 self._asks(Request(method, params, id), id)
+
+
+def _takes(hello: dict[str, Any], server: McpServer) -> bool:
+    """Whether the agent can be given it. The sandbox's own tools it may do without; of what the
+    user asked for, that has to be said. Raises ConflictError."""
+    capabilities = hello.get("agentCapabilities")
+    known = capabilities.get("mcpCapabilities") if isinstance(capabilities, dict) else None
+    if not server.url or (isinstance(known, dict) and known.get("http") is True):
+        return True
+    if server.name == TOOLS_NAME:
+        return False
+    raise ConflictError(
+        f"the agent takes no MCP server by HTTP, as {server.name} is",
+        hint="leave it out, or use one that is a command",
+    )
 
 
 def server_body(server: McpServer) -> dict[str, Any]:

@@ -87,6 +87,11 @@ class Listening:
         if (recorder := self.recorders.pop(id, None)) is not None:
             recorder.close()
 
+    async def settled(self, id: str) -> None:
+        """Returns when the end of a session that has ended is in its row."""
+        if (task := self.following.get(id)) is not None:
+            await asyncio.wait((task,))
+
     async def take_up(self, record: SessionRecord) -> None:
         """Listens again to what another daemon has listened to before."""
         recorder = await in_thread(self.recorder, record)
@@ -142,10 +147,11 @@ class Listening:
         state, error = _how(status, kept_of(record).seconds)
         if lost is None:
             await self._save_state(record, recorder)
-        recorder.tell(
-            "ended",
-            {"exit_code": status.exit_code, "reason": str(status.outcome), "error": error},
-        )
+        if not recorder.over:  # a daemon that was killed may have told it
+            recorder.tell(
+                "ended",
+                {"exit_code": status.exit_code, "reason": str(status.outcome), "error": error},
+            )
         with contextlib.suppress(NotFoundError, ConflictError):
             await self._kernel._store.update_session(
                 record.id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ class LoginRecords:
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
         self._records: dict[str, LoginRecord] | None = None
+        self._lock = threading.Lock()
 
     def all(self) -> list[LoginRecord]:
         """Raises StateCorruptError, StateError."""
@@ -30,13 +32,17 @@ class LoginRecords:
         return self._loaded().get(_key(owner, agent))
 
     def put(self, record: LoginRecord) -> LoginRecord:
-        self._write({**self._loaded(), _key(record.owner, record.agent): record})
+        """It is on disk when this returns, which may take a while: not for a loop's thread."""
+        with self._lock:
+            self._write({**self._loaded(), _key(record.owner, record.agent): record})
         return record
 
     def remove(self, owner: str, agent: str) -> None:
-        left = dict(self._loaded())
-        if left.pop(_key(owner, agent), None) is not None:
-            self._write(left)
+        """As `put`."""
+        with self._lock:
+            left = dict(self._loaded())
+            if left.pop(_key(owner, agent), None) is not None:
+                self._write(left)
 
     def _loaded(self) -> dict[str, LoginRecord]:
         if self._records is None:

@@ -8,6 +8,7 @@ own, one for all sandboxes of an agent.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from builtins import list as List
 from collections.abc import Sequence
@@ -31,11 +32,12 @@ from agentkernel.errors import (
 )
 from agentkernel.kernel.agents.login_model import LoginRecord, LoginStatus
 from agentkernel.kernel.agents.login_records import LoginRecords
-from agentkernel.kernel.agents.refreshing import Refreshing, access_name, login_users, refresh_name
+from agentkernel.kernel.agents.refreshing import Refreshing, login_users
 from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.store import Store
 from agentkernel.network.policy.model import Operator, SecretBinding
 from agentkernel.network.secrets.bindings import reference_of
+from agentkernel.network.secrets.names import access_name, refresh_name
 from agentkernel.network.secrets.store import Hidden
 
 NOTHING_ENTERS: Final = "nothing: a placeholder stands for it"
@@ -177,7 +179,8 @@ class Logins:
             else:
                 await self._secrets.forget(refresh_name(agent), owner=owner)
             await self._secrets.keep(access_name(agent), tokens.access, owner=owner)
-            self._records.put(
+            await asyncio.to_thread(
+                self._records.put,
                 LoginRecord(
                     agent=agent,
                     owner=owner,
@@ -187,7 +190,7 @@ class Logins:
                     obtained_at=now,
                     refreshable=tokens.refresh is not None and bool(oauth.token_url),
                     kept=tokens.kept,
-                )
+                ),
             )
         self._refreshing.wake()
         return await self.status(agent, owner=owner)
@@ -209,9 +212,8 @@ class Logins:
         self.trail.found(None, None)
         await self._secrets.keep(key.secret, value, owner=owner)
         await self._forget(agent, owner)
-        self._records.put(
-            LoginRecord(agent=agent, owner=owner, created_at=time.time(), key=key.secret)
-        )
+        record = LoginRecord(agent=agent, owner=owner, created_at=time.time(), key=key.secret)
+        await asyncio.to_thread(self._records.put, record)
         return await self.status(agent, owner=owner)
 
     @audited("agent.logout")
@@ -234,14 +236,12 @@ class Logins:
             await self._secrets.forget(record.key, owner=owner)
         return before
 
-    @audited("agent.refresh")
     async def refresh(self, agent: str, *, owner: str) -> LoginStatus:
         """Asks for a new access token now. Raises NotFoundError, LoginError, LoginEndedError."""
         oauth = self._oauth(agent)
         record = self._oauth_record(self._definitions.get(agent), owner)
         if record is None:
             raise NotFoundError(f"there is no login with {agent} to refresh")
-        self.trail.found(None, None)
         await self._refreshing.renew(oauth, record)
         return await self.status(agent, owner=owner)
 
@@ -255,6 +255,10 @@ class Logins:
                 + (f": {record.problem}" if record.problem else ""),
                 hint=f"`agentkernel agent login {definition.name}`",
             )
+        reference = reference_of(record.owner, access_name(record.agent))
+        # Somebody may have removed it as a secret.
+        gone = reference not in await self._secrets.values([reference])
+        over = over or gone
         if over or (record.due_at is not None and record.due_at <= now):
             try:
                 return await self._refreshing.renew(oauth, record)
@@ -283,7 +287,7 @@ class Logins:
     async def _forget(self, agent: str, owner: str) -> None:
         async with self._refreshing.quiet(owner, agent):
             # The record first: tokens that no record tells of are used by nobody.
-            self._records.remove(owner, agent)
+            await asyncio.to_thread(self._records.remove, owner, agent)
             await self._secrets.forget(access_name(agent), owner=owner)
             await self._secrets.forget(refresh_name(agent), owner=owner)
 

@@ -110,10 +110,21 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     times: int
 
 
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent asked its user for, by the sandbox's own tools: a host to reach, or a port to
+    be published. `change`: the command that would give it."""
+
+    what: Literal["host", "port"]
+    host: str
+    port: int
+    reason: str
+    change: str
+
+
 class AgentSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a session. `commands`: those that the agent says it ran. `changed`,
     `held_back`: paths of the project, and why what is held back is; `complete`: False if a list was
-    cut."""
+    cut. `asked`: what the agent asked its user for, by the sandbox's tools."""
 
     session: AgentSession
     commands: list[str]
@@ -124,3 +135,4 @@ class AgentSummary(msgspec.Struct, frozen=True, kw_only=True):
     usage: AgentUsage
     seconds: float
     complete: bool = True
+    asked: list[Wish] = []

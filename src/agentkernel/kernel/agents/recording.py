@@ -29,6 +29,8 @@ from agentkernel.kernel.shared_jobs import Listener
 
 _KEEP_SECONDS: Final = 0.25
 _SHOWN_OF_LONG: Final = 4096
+# Of what is no event: as JSON it may be six times as long.
+_MAX_TEXT: Final = 1 << 18
 _OUTPUTS: Final = (Channel.STDOUT, Channel.STDERR)
 
 
@@ -60,6 +62,8 @@ class Recorder:
         self.news = asyncio.Event()
         self.attached = asyncio.Event()
         self.driver: Driver | None = None
+        # The session's end is in its log.
+        self.over = False
         self.reader: Reader = AcpReader() if mode == "acp" else EventReader(format)
         self._jobs = jobs
         self._job = job
@@ -199,6 +203,10 @@ class Recorder:
         if event is not None:
             self._tell("agent", event)
             return
+        if len(line) > _MAX_TEXT:
+            self._cut(channel, line)
+            self._skipping.discard(channel)
+            return
         text = line.decode("utf-8", "replace").removesuffix("\r")
         self._tell("output", {"text": text, "stream": _NAMES[channel]})
         self._writer.show("o", f"{text}\r\n")
@@ -247,6 +255,7 @@ class Recorder:
         """What is known of the session from what it has said before."""
         for event, _ in files.read():
             read_event(self.reader, event)
+            self.over = event.kind == "ended"
 
 
 def read_event(reader: Reader, event: AgentEvent) -> None:

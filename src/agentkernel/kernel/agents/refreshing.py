@@ -36,20 +36,11 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.store import SandboxRecord, Store, event_of
 from agentkernel.network.policy.model import Operator
 from agentkernel.network.secrets.bindings import reference_of
+from agentkernel.network.secrets.names import access_name, refresh_name
 
 # The longest sleep: clocks of machines that slept themselves jump.
 _MOST_SLEEP: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
-
-
-def access_name(agent: str) -> str:
-    """The secret that sandboxes are bound to."""
-    return f"agent-{agent}-access"
-
-
-def refresh_name(agent: str) -> str:
-    """With dots: no binding, list or call of a user can name it."""
-    return f"agent.{agent}.refresh"
 
 
 async def login_users(rows: Store, reference: str) -> list[SandboxRecord]:
@@ -115,7 +106,7 @@ class Refreshing:
         key = (record.owner, record.agent)
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.create_task(self._renew(oauth, record), name="login")
+            task = asyncio.create_task(self._logged(oauth, record), name="login")
             self._under_way[key] = task
             task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -124,7 +115,20 @@ class Refreshing:
         self._under_way = {k: each for k, each in self._under_way.items() if each is not task}
         if not task.cancelled():
             task.exception()  # whoever asked may have left
-        self.wake()
+
+    async def _logged(self, oauth: OAuth, record: LoginRecord) -> LoginRecord:
+        """Every request has a line in the audit log, whoever it is for: a user, or the clock."""
+        action = self._trail.action(
+            "agent.refresh", owner=record.owner, args={"agent": record.agent}
+        )
+        action.begin(None, None)
+        try:
+            renewed = await self._renew(oauth, record)
+        except BaseException as error:
+            action.failed(error)
+            raise
+        action.end()
+        return renewed
 
     async def _renew(self, oauth: OAuth, record: LoginRecord) -> LoginRecord:
         # Loaded here: most daemons have no such login.
@@ -159,7 +163,8 @@ class Refreshing:
         await self._secrets.keep(access_name(agent), tokens.access, owner=owner)
         faults.point("login.access_kept")
         now = time.time()
-        renewed = self._records.put(
+        renewed = await asyncio.to_thread(
+            self._records.put,
             msgspec.structs.replace(
                 record,
                 expires_at=tokens.expires_at,
@@ -170,20 +175,21 @@ class Refreshing:
                 failures=0,
                 failed_at=0.0,
                 ended=False,
-            )
+            ),
         )
         await self._tell(renewed, "login.refreshed", agent=agent)
         return renewed
 
     async def _failed(self, record: LoginRecord, words: str, *, ended: bool) -> LoginRecord:
-        failed = self._records.put(
+        failed = await asyncio.to_thread(
+            self._records.put,
             msgspec.structs.replace(
                 record,
                 problem=words,
                 failures=record.failures + 1,
                 failed_at=time.time(),
                 ended=ended,
-            )
+            ),
         )
         if ended or failed.failures == 1:
             await self._tell(failed, "login.failed", agent=record.agent, reason=words, ended=ended)
@@ -232,16 +238,10 @@ class Refreshing:
             with contextlib.suppress(AgentKernelError):  # it is in the record and in events
                 oauth = self._definitions.get(record.agent).login.oauth
                 if oauth is not None:
-                    action = self._trail.action(
-                        "agent.refresh", owner=record.owner, args={"agent": record.agent}
-                    )
-                    action.begin(None, None)
-                    try:
-                        await self.renew(oauth, record)
-                    except BaseException as error:
-                        action.failed(error)
-                        raise
-                    action.end()
+                    await self.renew(oauth, record)
+            again = self._records.get(record.owner, record.agent)
+            if again is not None and again.due_at is not None and again.due_at > time.time():
+                sleep = min(sleep, again.due_at - time.time())
         return max(sleep, 0.01)
 
     async def _used(self) -> set[str]:

@@ -365,7 +365,8 @@ class Sessions:
     async def events(
         self, id: str, *, owner: str | None = None, after: int = 0, follow: bool = True
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Its log after a seq; with `follow` to the session's end."""
+        """Its log after a seq; with `follow` to the session's end, which is in the row when it is
+        told."""
         record = await self._kernel._store.get_session(id, owner)
         files, place = self._listening.files(record.id), 0
 
@@ -383,6 +384,8 @@ class Sessions:
             batch = await in_thread(read)
             for event, _ in batch:
                 after = event.seq
+                if event.kind == "ended":
+                    await self._listening.settled(record.id)
                 yield event
             place = batch[-1][1] if batch else place
             if len(batch) == _BATCH:

@@ -6,6 +6,7 @@ all that before, and takes it back when something here raises.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from agentkernel.agents.context import context_text
 from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.files import guest_files, mcp_place
 from agentkernel.agents.mcp_config import mcp_words
+from agentkernel.agents.mcp_servers import PROJECT_FILE, McpAdditions
 from agentkernel.agents.model import McpServer
 from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.errors import ConflictError, InvalidInputError, NotReadyError
@@ -34,6 +36,12 @@ from agentkernel.kernel.agents.preparing import (
     require_kit,
     seconds_of,
     shown_command,
+)
+from agentkernel.kernel.agents.servers import (
+    project_directory,
+    servers_inside,
+    wanted_servers,
+    with_servers,
 )
 from agentkernel.kernel.agents.states import restore
 from agentkernel.kernel.network_control import setting_of
@@ -114,7 +122,12 @@ def words_of(
         resume=resume,
         attended=asked.attended,
         words=asked.words,
-        mcp_words=mcp_words(definition, fill, trust_project=asked.trust_project_mcp),
+        # What we have read of a project's file stands in the agent's own.
+        mcp_words=mcp_words(
+            definition,
+            fill,
+            trust_project=asked.trust_project_mcp and definition.mcp.project != PROJECT_FILE,
+        ),
     )
 
 
@@ -128,6 +141,11 @@ class Starter:
         self._asked = asked
         self._definition = definition
         self._owner = owner
+        self._added: McpAdditions | None = None
+
+    async def _wanted(self, spec: SandboxSpec) -> McpAdditions:
+        project = project_directory(spec)
+        return await asyncio.to_thread(wanted_servers, self._asked, self._definition, spec, project)
 
     async def make_sandbox(
         self, id: str, spec: SandboxSpec, *, secrets_of: str | None, progress: Progress | None
@@ -135,6 +153,8 @@ class Starter:
         """For this session: it is kept when that ends, and stopped when nobody uses it."""
         asked, name = self._asked, self._definition.name
         agents = [] if asked.command else [name]
+        self._added = await self._wanted(spec)
+        spec = with_servers(spec, self._added)
         spec = msgspec.structs.replace(
             spec,
             ephemeral=False,
@@ -171,7 +191,11 @@ class Starter:
         require_kit(blueprint, definition)
         setting = setting_of(record)
         bound = setting.secrets if setting else ()
-        mcp = list(asked.mcp)
+        if self._added is None:
+            self._added = await self._wanted(asked.spec or SandboxSpec())
+        mcp = servers_inside(self._added, setting, record.name or record.id)
+        # An agent that has no file for them is told by the protocol that drives it.
+        written_mcp = mcp if definition.mcp.format != "none" or asked.mode != "acp" else []
         with live.used() as sandbox:
             inside = look_inside(sandbox, blueprint, record.env)
             ours = f"{inside.home}/{_OURS}"
@@ -195,7 +219,7 @@ class Starter:
                 limits=self._limits(blueprint),
                 mcp_names=[server.name for server in mcp],
             )
-            written = guest_files(definition, fill, context=context, mcp=mcp)
+            written = guest_files(definition, fill, context=context, mcp=written_mcp)
             login = await kernel.agents.logins.files(definition, bound, owner=login_owner)
             written |= {home_path(path, inside.home): data for path, data in login.items()}
             if not new:

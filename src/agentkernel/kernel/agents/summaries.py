@@ -7,13 +7,16 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from agentkernel.agents.definition import EventFormat
 from agentkernel.agents.events import AcpReader, EventReader
 from agentkernel.errors import AgentKernelError
 from agentkernel.kernel.agents.files import SessionFiles
-from agentkernel.kernel.agents.model import AgentSession, AgentSummary, HostSeen
+from agentkernel.kernel.agents.model import AgentSession, AgentSummary, HostSeen, Wish
 from agentkernel.kernel.agents.recording import Reader, read_event
 from agentkernel.kernel.threads import in_thread
+from agentkernel.network.policy.model import TOOLS_HOST
 from agentkernel.workspaces.risky import why_risky
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ async def read_log(files: SessionFiles, mode: str, format: EventFormat) -> Reade
 
 
 async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> AgentSummary:
-    hosts, denied, whole = await _hosts(kernel, session)
+    hosts, denied, asked, whole = await _hosts(kernel, session)
     changed: list[str] = []
     held_back: dict[str, str] = {}
     complete = reader.complete and whole
@@ -63,36 +66,44 @@ async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> Ag
         usage=reader.usage,
         seconds=(session.ended_at or time.time()) - session.created_at,
         complete=complete,
+        asked=asked,
     )
 
 
 async def _hosts(
     kernel: Kernel, session: AgentSession
-) -> tuple[list[HostSeen], list[HostSeen], bool]:
-    """Those it reached and those it was not allowed to, while the session ran."""
+) -> tuple[list[HostSeen], list[HostSeen], list[Wish], bool]:
+    """Those it reached, those it was not allowed to, and what it asked for, while it ran."""
     reached: Counter[tuple[str, int]] = Counter()
     denied: Counter[tuple[str, int]] = Counter()
+    asked: dict[Wish, None] = {}
     after = 0
     for _ in range(_MOST_PAGES):
         page = await kernel.events(
             after,
             sandbox_id=session.sandbox,
-            kinds=("network.allow", *_DENIED),
+            kinds=("network.allow", "network.asked", *_DENIED),
             limit=_PAGE,
         )
         for event in page.records:
             if event.at < session.created_at or (session.ended_at and event.at > session.ended_at):
                 continue
+            if event.kind == "network.asked":
+                with contextlib.suppress(msgspec.ValidationError):
+                    asked[msgspec.convert({"host": "", **event.body}, Wish)] = None
+                continue
             counter = reached if event.kind == "network.allow" else denied
             host, port = event.body.get("host"), event.body.get("port", 0)
             times = event.body.get("times", 1)
+            if host == TOOLS_HOST:
+                continue  # the daemon itself
             if isinstance(host, str) and isinstance(port, int) and isinstance(times, int):
                 counter[host, port] += times
         after = page.next
         if len(page.records) < _PAGE:
             break
-    whole = max(len(reached), len(denied)) <= MAX_HOSTS
-    return _shown(reached), _shown(denied), whole
+    whole = max(len(reached), len(denied), len(asked)) <= MAX_HOSTS
+    return _shown(reached), _shown(denied), list(asked)[:MAX_HOSTS], whole
 
 
 def _shown(counted: Counter[tuple[str, int]]) -> list[HostSeen]:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from agentkernel.config.addresses import joined
-from agentkernel.network.policy.model import ANY_NAME, OUR_NAMES, Policy, Rule
+from agentkernel.network.policy.model import ANY_NAME, OUR_NAMES, TOOLS_HOST, Policy, Rule
 from agentkernel.network.policy.names import Address
 from agentkernel.network.policy.paths import canonical_path, matches
 
@@ -37,9 +37,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_connection(policy: Policy, floor: Policy | None, host: str, port: int) -> Verdict:
-    """`host`: a canonical name or an address. Both policies have to allow."""
+    """`host`: a canonical name or an address. Both policies have to allow; but for the daemon's own
+    tools, by which nothing is reached."""
     own = _connection(compiled(policy), host, port)
-    if floor is None or own.outcome == "deny":
+    if floor is None or own.outcome == "deny" or host == TOOLS_HOST:
         return _verdict(own, host, port)
     bound = _connection(compiled(floor), host, port)
     return _both(own, bound, host, port)
@@ -51,7 +52,7 @@ def judge_request(
     """As above, once the request is seen; never `inspect`. `path` is without the query."""
     plain = canonical_path(path)
     own = _request(compiled(policy), host, port, method, plain)
-    if floor is None or own.outcome == "deny":
+    if floor is None or own.outcome == "deny" or host == TOOLS_HOST:
         return _verdict(own, host, port, method, path)
     bound = _request(compiled(floor), host, port, method, plain)
     return _both(own, bound, host, port, method, path)

@@ -10,15 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from agentkernel.errors import InvalidInputError
-from agentkernel.network.policy.model import (
-    FIRST_PHASE,
-    TOOLS_HOST,
-    TOOLS_PORT,
-    Caps,
-    NetworkSetting,
-    Policy,
-    Rule,
-)
+from agentkernel.network.policy.model import FIRST_PHASE, Caps, NetworkSetting, Policy, Rule
 from agentkernel.network.policy.presets import PRESETS, expand_presets
 from agentkernel.network.policy.targets import check_rule, parse_target
 from agentkernel.security.profiles import security_profile
@@ -114,8 +106,6 @@ def expand_floor(entries: Sequence[str], registries: tuple[Rule, ...]) -> Policy
     rules = [
         *(parse_target(entry, source="network.floor") for entry in entries if entry not in PRESETS),
         *expand_presets(presets, registries),
-        # The daemon's own, by which nothing is reached.
-        Rule(host=TOOLS_HOST, ports=(TOOLS_PORT,), source="network.floor"),
     ]
     # Every bound is the sandbox's own: what the floor says is where to.
     return Policy(rules=_bounded(rules))

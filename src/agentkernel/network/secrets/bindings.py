@@ -25,6 +25,7 @@ from agentkernel.errors import InvalidInputError, NotFoundError
 from agentkernel.network.policy.model import SecretBinding
 from agentkernel.network.policy.names import canonical_host, is_name, written_name
 from agentkernel.network.policy.targets import parse_port, split_port
+from agentkernel.network.secrets.names import made_by
 from agentkernel.network.secrets.placeholders import make_placeholder
 from agentkernel.network.secrets.presets import (
     AUTHORIZATION,
@@ -144,7 +145,7 @@ def bind(
         if reference not in values:
             raise NotFoundError(
                 f"there is no secret {request.name}",
-                hint=f"`agentkernel secret set {request.name}` makes it",
+                hint=f"`{made_by(request.name)}` makes it",
             )
         if reference not in placeholders:
             placeholders[reference] = make_placeholder(values[reference])

@@ -26,6 +26,7 @@ from urllib.parse import quote, quote_plus
 from agentkernel.network.policy.model import SecretBinding
 from agentkernel.network.secrets.dlp import Patterns
 from agentkernel.network.secrets.finding import Finder, Held, Match
+from agentkernel.network.secrets.names import made_by
 from agentkernel.network.secrets.scanning import CODINGS, Inflater, Replacer, Scanner
 
 HTTPS: Final = 443
@@ -177,7 +178,7 @@ class Swapper:
         if value is None:
             name = binding.reference.rpartition("/")[2]
             raise Blocked(
-                f"there is no secret {name} any more; `agentkernel secret set {name}` makes it",
+                f"there is no secret {name} any more; `{made_by(name)}` makes it",
                 binding.reference,
             )
         if binding not in self.used:

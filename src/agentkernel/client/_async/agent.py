@@ -1,0 +1,148 @@
+"""An agent in a sandbox that is prompted: `sandbox.agent("claude")`.
+
+async with await AsyncSandbox.create(agents=["claude"], workspace=".") as sandbox:
+    turn = await sandbox.agent("claude").prompt("fix the tests")
+    print(turn.text, turn.stop_reason)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any
+
+from agentkernel.client._async.agent_sessions import AsyncAgentSession, AsyncAgentSessions
+from agentkernel.client._async.transport import AsyncTransport
+from agentkernel.client.agent_requests import (
+    AgentTurn,
+    OnPermission,
+    Progress,
+    turn_result,
+)
+from agentkernel.client.asyncio_stream import AsyncLock
+from agentkernel.client.wire import broken
+from agentkernel.errors import InvalidInputError
+
+
+class AsyncAgent:
+    """One conversation with an agent that speaks ACP. It starts with the first prompt, and what it
+    does is a session of the daemon's: `session`. The end of its `with` block, or `close`, ends the
+    agent; its sandbox stays as it is."""
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        sandbox: str,
+        name: str | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        model: str | None = None,
+        env: Mapping[str, str] | None = None,
+        mcp: Sequence[Mapping[str, Any]] | None = None,
+        resume: str | None = None,
+        on_permission: OnPermission | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if (name is None) == (command is None):
+            raise InvalidInputError("an agent has either a name or a command")
+        self.session: AsyncAgentSession | None = None
+        self._transport = transport
+        self._on_permission = on_permission
+        self._starting = AsyncLock()
+        self._wanted: dict[str, Any] = {
+            "sandbox": None if resume is not None else sandbox,
+            "model": model,
+            "env": env,
+            "mcp": mcp,
+            "resume": resume,
+            "progress": progress,
+        }
+        self._name = name or "agent"
+        self._options: dict[str, Any] = {"attended": on_permission is not None}
+        if command is not None:
+            self._options["command"] = [str(word) for word in command]
+
+    async def start(self) -> AsyncAgentSession:
+        """What the first prompt does by itself."""
+        async with self._starting:
+            if self.session is None:
+                sessions = AsyncAgentSessions(self._transport)
+                self.session = await sessions.start(
+                    self._name, mode="acp", options=self._options, **self._wanted
+                )
+            return self.session
+
+    async def prompt(self, text: str) -> AgentTurn:
+        """A turn to its end. ConflictError while another is under way."""
+        turn = self.stream(text)
+        async for _ in turn:
+            pass
+        return turn.result
+
+    def stream(self, text: str) -> AsyncAgentStream:
+        """A turn whose updates are read while it goes on; `result` is there at its end."""
+        return AsyncAgentStream(self, text, self._on_permission)
+
+    async def cancel(self) -> None:
+        """Ends the turn that is under way, if one is: its stop reason is `cancelled`."""
+        if self.session is not None:
+            await self.session.cancel()
+
+    async def close(self) -> None:
+        """Ends the agent. Another one goes on with the conversation: `resume=agent.session.id`."""
+        if self.session is not None:
+            await self.session.stop()
+
+    async def __aenter__(self) -> AsyncAgent:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class AsyncAgentStream:
+    """The updates of a turn, as ACP has them (`sessionUpdate` says what each is). Iterate it to the
+    end; leaving it early leaves the turn alone."""
+
+    def __init__(self, agent: AsyncAgent, text: str, on_permission: OnPermission | None) -> None:
+        self._result: AgentTurn | None = None
+        self._updates = self._carry_out(agent, text, on_permission)
+
+    @property
+    def result(self) -> AgentTurn:
+        if self._result is None:
+            raise InvalidInputError("the turn has not ended", hint="read its updates to the end")
+        return self._result
+
+    def __aiter__(self) -> AsyncGenerator[dict[str, Any], None]:
+        return self._updates
+
+    async def _carry_out(
+        self, agent: AsyncAgent, text: str, on_permission: OnPermission | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        session = await agent.start()
+        after = (await session.refresh())["last_event"]
+        await session.send_prompt(text)
+        updates: list[dict[str, Any]] = []
+        async with aclosing(session.events(after=after)) as events:
+            async for event in events:
+                if (ended := turn_result(event)) is not None:
+                    usage = (await session.refresh()).get("usage") or {}
+                    self._result = AgentTurn.of(ended, updates, usage)
+                    return
+                body = event.get("body") or {}
+                if event["kind"] == "agent":
+                    update = body.get("update")
+                    if isinstance(update, dict):
+                        updates.append(update)
+                        yield update
+                elif event["kind"] == "permission" and on_permission and "request" in body:
+                    await session.answer(body["id"], on_permission(body["request"]))
+        raise broken("a session that ended before its turn did")
