@@ -21,7 +21,8 @@ from .editors import Connection, Editor, bridge, until
 
 pytestmark = pytest.mark.anyio
 GUEST = "/workspace"
-WORDS = ("fake", "--at", GUEST, "--apply", "never", "--", "python3", f"{GUEST}/fake_agent.py")
+COMMAND = ("--", "python3", f"{GUEST}/fake_agent.py")
+WORDS = ("fake", "--workspace-path", GUEST, "--apply", "never", *COMMAND)
 
 
 async def begin(connection: Connection, project: Path) -> str:
@@ -232,6 +233,77 @@ async def test_a_turn_goes_on_without_its_editor(acp_state: Path, project: Path)
         other = await begin(connection, project)
         await turn(connection, other, "write /tmp/finish now")
         await until(lambda: second.said(session) == ["finished"])
+
+
+async def test_a_bridge_that_is_killed(acp_state: Path, project: Path) -> None:
+    """Its agent is found again by the next one."""
+    editor = Editor()
+    async with bridge(Editor(), acp_state, *WORDS, cwd=project) as connection:
+        (job,) = running(acp_state)
+        connection.process.kill()
+        await connection.process.wait()
+    async with bridge(editor, acp_state, *WORDS, cwd=project) as connection:
+        assert [one["id"] for one in running(acp_state)] == [job["id"]]
+        session = await begin(connection, project)
+        await turn(connection, session, "say hello")
+        assert editor.said(session) == ["hello"]
+
+
+async def test_in_a_sandbox_that_is_there(acp_state: Path, project: Path, tmp_path: Path) -> None:
+    made = ask_daemon(acp_state, "sandbox", "create", "--workspace", str(project), "mine")
+    words = ("fake", "--sandbox", "mine", "--apply", "never", *COMMAND)
+    editor = Editor()
+    async with bridge(editor, acp_state, *words, cwd=project) as connection:
+        session = await begin(connection, project)
+        await turn(connection, session, "run pwd")
+        assert GUEST in editor.said(session)[0]
+        (job,) = running(acp_state)
+        assert job["sandbox_id"] == made["id"]
+    with pytest.raises(acp.RequestError, match="the sandbox has"):
+        async with bridge(Editor(), acp_state, *words, cwd=tmp_path):
+            pass
+
+
+async def test_a_login_is_asked_for(
+    acp_state: Path, project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without one nothing of the agent runs, and the editor is told what to do; then it works."""
+    place = Path(os.environ["XDG_CONFIG_HOME"]) / "agentkernel" / "agents"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "needy.toml").write_text(
+        'name = "needy"\ntitle = "Needy"\nversion = "1"\n'
+        f'[command]\nacp = ["python3", "{project}/fake_agent.py"]\n'
+        '[mcp]\nformat = "claude"\nfile = "~/.needy/mcp.json"\nwords = ["--mcp", "{mcp}"]\n'
+        '[[login.keys]]\nsecret = "NEEDY_KEY"\nbinding = "model.example"\n'
+    )
+    editor = Editor()
+    async with bridge(editor, acp_state, "needy", cwd=project) as connection:
+        (method,) = connection.hello.auth_methods
+        assert method.id == "agentkernel-login" and "agent login needy" in method.description
+        with pytest.raises(acp.RequestError, match="agent login needy") as refused:
+            await begin(connection, project)
+        assert refused.value.code == -32000
+        set_secret(acp_state, "NEEDY_KEY", "the-real-key-0123456789")
+        await connection.agent.authenticate(method_id="agentkernel-login")
+        own = McpServerStdio(name="mine", command="/bin/true", args=[], env=[])
+        made = await connection.agent.new_session(cwd=str(project), mcp_servers=[own])
+        # The sandbox's own tools, of which this agent is told nowhere else.
+        names = [server["name"] for server in made.field_meta["given"]["mcpServers"]]
+        assert names == ["mine", "agentkernel"]
+        await turn(connection, made.session_id, "env NEEDY_KEY")
+        (said,) = editor.said(made.session_id)
+    assert said.startswith("NEEDY_KEY=") and "None" not in said and "the-real-key" not in said
+
+
+def set_secret(state: Path, name: str, value: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "agentkernel", "secret", "set", name],
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(state)},
+        input=value.encode(),
+        stdout=subprocess.DEVNULL,
+        timeout=60,
+        check=True,
+    )
 
 
 async def test_a_daemon_that_is_killed_in_a_turn(acp_state: Path, project: Path) -> None:

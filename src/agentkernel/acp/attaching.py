@@ -34,6 +34,10 @@ async def attach(
     return Opened(sandbox, link, SandboxInside(sandbox), paths)
 
 
+def same_directory(one: str | None, other: str) -> bool:
+    return one is not None and os.path.realpath(one) == os.path.realpath(other)
+
+
 def _other_names(project: str) -> list[str]:
     real = os.path.realpath(project)
     return [] if real == project else [real]

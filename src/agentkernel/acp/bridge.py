@@ -23,6 +23,7 @@ from agentkernel.acp.handshake import (
     login_method,
     not_logged_in,
     session_params,
+    with_servers,
 )
 from agentkernel.acp.opening import LoginNeededError, Opened, Opener
 from agentkernel.acp.stdio import Stdio, log
@@ -167,6 +168,8 @@ class Bridge:
             for note in notes:
                 log(note)
         params = running.rewriter.request_to_agent(request.method, params)
+        if request.method in _SESSIONS:
+            params = with_servers(params, running.opened.servers)
         await self._send_agent(running, request.method, params, id)
 
     async def _told_by_editor(self, request: Request) -> None:

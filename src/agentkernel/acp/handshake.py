@@ -86,6 +86,15 @@ def session_params(params: Any, paths: PathMap, notes: list[str]) -> dict[str, A
     return body
 
 
+def with_servers(params: dict[str, Any], servers: list[dict[str, Any]]) -> dict[str, Any]:
+    """With the agent's own MCP servers; the editor's go before those of the same names."""
+    given = params.get("mcpServers")
+    known = given if isinstance(given, list) else []
+    names = {server.get("name") for server in known}
+    more = [server for server in servers if server["name"] not in names]
+    return {**params, "mcpServers": [*known, *more]} if more else params
+
+
 def _is_inside(server: Any, notes: list[str]) -> bool:
     """Whether an MCP server runs in the sandbox or is reached by its network's rules: nothing of
     the host's own is, and nothing of the editor's."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from agentkernel.acp.link import AgentLink
 from agentkernel.agents.acp.paths import PathMap
@@ -19,13 +19,14 @@ class LoginNeededError(ConflictError):
 @dataclass(frozen=True)
 class Opened:
     """A running agent. `workspace`: the sandbox has a copy of the project, whose changes can be
-    applied."""
+    applied. `servers`: MCP servers of the agent's that its sessions have to be told of."""
 
     sandbox: AsyncSandbox
     link: AgentLink
     inside: Inside
     paths: PathMap
     workspace: bool = True
+    servers: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Opener(Protocol):

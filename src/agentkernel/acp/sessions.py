@@ -6,10 +6,12 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
-from agentkernel.acp.attaching import attach
+from agentkernel.acp.attaching import attach, same_directory
 from agentkernel.acp.opening import LoginNeededError, Opened
+from agentkernel.acp.own_servers import own_servers
 from agentkernel.acp.places import Known, Place, places_for, take
 from agentkernel.acp.stdio import log
 from agentkernel.client._async.agent_sessions import AsyncAgentSession, AsyncAgentSessions
@@ -23,8 +25,9 @@ _NO_PURPOSE: Final = ("config", "host_env")
 
 
 class SessionOpener:
-    """`project`: as the editor calls it; `guest`: where it is inside. `spec`: of the sandbox, in
-    which it is; `options`: other fields of an AgentRequest. `sandbox`: one that is there."""
+    """`project`: as the editor calls it. `spec`: of the sandbox, in which it is; `options`: other
+    fields of an AgentRequest. `sandbox`: one that is there and has the project. `servers_file`: see
+    `own_servers`; empty: the agent reads its own."""
 
     def __init__(
         self,
@@ -32,19 +35,19 @@ class SessionOpener:
         agent: str,
         *,
         project: str,
-        guest: str,
         spec: Mapping[str, Any],
         options: Mapping[str, Any],
         sandbox: str | None = None,
+        servers_file: str = "",
     ) -> None:
         self.agent = agent
         self._transport = transport
         self._sessions = AsyncAgentSessions(transport)
         self._project = project
-        self._guest = guest
         self._spec = dict(spec)
         self._options = {**options, "drive": False, "attended": True}
         self._sandbox = sandbox
+        self._servers_file = servers_file
         self._place: Place | None = None
         self._session: AsyncAgentSession | None = None
 
@@ -61,7 +64,23 @@ class SessionOpener:
         sandbox = await AsyncSandbox.connect(session.info["sandbox"], transport=self._transport)
         log(f"{self.agent} is in the sandbox {sandbox.name or sandbox.id}")
         job = await find_job(self._transport, session.info["job"])
-        return await attach(sandbox, job, self._project, self._guest, again=again)
+        guest = await self._guest(session)
+        opened = await attach(sandbox, job, self._project, guest, again=again)
+        if self._servers_file:
+            opened.servers.extend(await own_servers(sandbox, self._servers_file))
+        return opened
+
+    async def _guest(self, session: AsyncAgentSession) -> str:
+        """Where the project is inside. Raises ConflictError if another one is."""
+        if not same_directory(session.info["project"], self._project):
+            has = session.info["project"] or "no project"
+            raise ConflictError(
+                f"the sandbox has {has}, and not {self._project}",
+                hint="leave out --sandbox, or start the agent in that directory",
+            )
+        async with aclosing(session.events(follow=False)) as events:
+            first = await anext(events)
+        return str(first["body"]["workspace"])
 
     async def leave(self, *, idle: bool) -> None:
         """What it knows is in its sandbox, so one that waits for nothing but us is ended: the
@@ -130,5 +149,5 @@ class SessionOpener:
     def _purpose(self) -> str:
         """What a sandbox has to be made for to be found: all that was asked for."""
         spec = {key: value for key, value in self._spec.items() if key not in _NO_PURPOSE}
-        words = [self.agent, self._project, self._guest, spec, self._options]
+        words = [self.agent, self._project, spec, self._options]
         return hashlib.sha256(json.dumps(words, sort_keys=True, default=str).encode()).hexdigest()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 from agentkernel.acp.serving import serve
 from agentkernel.acp.sessions import SessionOpener
+from agentkernel.agents.reading import Definitions
 from agentkernel.cli import project
 from agentkernel.cli.agent_asking import add_network, servers_of
 from agentkernel.cli.fields import spec_fields
 from agentkernel.client._async.transport import AsyncTransport
-from agentkernel.errors import InvalidInputError
+from agentkernel.config.finding import user_file
+from agentkernel.errors import AgentKernelError, InvalidInputError
 
 _SAME = "same"
 
@@ -22,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     transport = AsyncTransport(client="agentkernel-acp")
     directory = _directory(options.workspace)
     options.workspace = f"{directory}:cow"
-    options.workspace_path = options.at
+    options.workspace_path = options.workspace_path or _SAME
     settings: dict[str, Any] = options.agent_settings
     spec = spec_fields(options, transport.daemon)
     add_network(spec, settings)
@@ -38,12 +41,21 @@ def main(options: argparse.Namespace) -> int:
         transport,
         options.agent,
         project=directory,
-        guest=os.path.realpath(directory) if options.at == _SAME else options.at,
         spec=spec,
         options={key: value for key, value in asked.items() if value not in (None, [], {})},
         sandbox=options.sandbox,
+        servers_file="" if options.words else _servers_file(options.agent),
     )
     return serve(opener, apply=options.apply)
+
+
+def _servers_file(agent: str) -> str:
+    """Below the home: of an agent that is told of it by words of its other command lines."""
+    try:
+        mcp = Definitions(Path(user_file()).parent / "agents").get(agent).mcp
+    except AgentKernelError:
+        return ""  # the daemon tells what is wrong with it
+    return mcp.file.removeprefix("~/") if mcp.format == "claude" and mcp.words else ""
 
 
 def _directory(text: str | None) -> str:

@@ -285,12 +285,9 @@ def add_acp(commands: Any) -> None:
         "they stay in the sandbox, or they are applied; what is held back is so always",
     )  # fmt: skip
     parser.add_argument(
-        "--at", metavar="same|PATH", default="same",
-        help="where the project is inside: at its path here (same, the default), or at PATH",
+        "--sandbox", metavar="NAME",
+        help="in this sandbox, which has the project (default: one of the editor's own)",
     )  # fmt: skip
-    parser.add_argument(
-        "--sandbox", metavar="NAME", help="in this sandbox (default: the project's own)"
-    )
     parser.add_argument(
         "--mcp", action="append", metavar="NAME",
         help="an MCP server of yours that it may use; may be repeated",

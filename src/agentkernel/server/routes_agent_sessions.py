@@ -206,10 +206,13 @@ async def _recording(request: Request) -> Response:
     return Content(service, b"", _pieces(path), media_type=CAST)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
 async def _pieces(path: Path) -> AsyncGenerator[bytes, None]:
     """Whole lines: of a session that runs the last one may be half written."""
-    file: BinaryIO = await in_thread(open, path, "rb")
-    with file:
+    with await in_thread(_opened, path) as file:
         left = os.fstat(file.fileno()).st_size
         held = b""
         while left > 0:

@@ -83,11 +83,11 @@ class Finished:
 class Lab(Daemon):
     """A daemon whose sandboxes find scripted models where the real ones are."""
 
-    def __init__(self, place: Path, config_home: Path, models: ScriptedModels) -> None:
+    def __init__(self, place: Path, models: ScriptedModels) -> None:
         self.place = place
-        self.config_home = config_home
+        self.config_home = place / "config"
         self.models = models
-        models.configure(config_home)
+        models.configure(self.config_home)
         state = place / "state"
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         super().__init__(state)
