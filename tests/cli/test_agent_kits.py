@@ -81,7 +81,7 @@ def test_what_went_wrong_is_told(cli: Cli, file: Path) -> None:
     assert done.returncode == 125 and done.stdout == b""
     assert "  first\n  E404 not found\n" in error
     assert "tiny can't be installed: step 1 of 1: the command ended with status 7" in error
-    assert "no agent 'nobody'" in error and "aider, claude" in error
+    assert "no agent 'nobody'" in error and "agents are aider, " in error
     file.write_text("name = 5")
     listed = cli("agent", "list")
     assert listed.returncode == 0 and b"broken file" in listed.stdout
