@@ -55,9 +55,10 @@ def answer(turn: Turn, conversation: Conversation) -> str | Call:
         return _shell(f"cat {turn.path}", conversation)
     if _PATCH in tools and not _first((*_EDIT, *_WRITE), tools):
         patch = _patch(turn, path)
-        if tools[_PATCH] is None:
+        fields = tools[_PATCH]
+        if fields is None:
             return Call(_PATCH, {}, patch)
-        return Call(_PATCH, {"input": patch})
+        return Call(_PATCH, {"patchText" if "patchText" in fields else "input": patch})
     if isinstance(turn, Edit):
         if name := _first(_EDIT, tools):
             offered = tools[name]
