@@ -109,7 +109,7 @@ async def test_a_login_is_used_by_a_name_and_shown_without_its_tokens(
     assert (await logins.status("claude", owner="local")).kind == "none"
     token = await log_in(kernel, models)
     use = await logins.use(definition(kernel), owner="local")
-    assert use.secrets == ("AGENTKERNEL_LOGIN=agent-claude-access@api.anthropic.com",)
+    assert use.secrets == ("AGENTKERNEL_LOGIN_CLAUDE=agent-claude-access@api.anthropic.com",)
     status = await logins.status("claude", owner="local")
     assert (status.kind, status.state, status.account) == ("oauth", "ok", "pro")
     assert status.enters == "nothing: a placeholder stands for it"
@@ -124,6 +124,27 @@ async def test_a_login_is_used_by_a_name_and_shown_without_its_tokens(
     inside = json.loads(files["~/.claude/.credentials.json"])["claudeAiOauth"]
     assert inside["accessToken"] == bound[0].placeholder
     assert inside["accessToken"] != token
+
+
+async def test_logins_of_several_agents_fit_into_one_sandbox(
+    kernel: Kernel, models: ScriptedModels
+) -> None:
+    await log_in(kernel, models)
+    given = models.tokens.issue("google")
+    file = Hidden(json.dumps({**given, "expiry_date": 4e12}).encode())
+    await kernel.agents.logins.take("gemini", file, owner="local")
+    wanted: list[str] = []
+    for agent in ("claude", "gemini"):
+        use = await kernel.agents.logins.use(definition(kernel, agent), owner="local")
+        wanted += use.secrets
+    bound = await kernel.secrets.resolve(wanted, owner="local")
+    assert {each.env for each in bound} == {"AGENTKERNEL_LOGIN_CLAUDE", "AGENTKERNEL_LOGIN_GEMINI"}
+    for agent in ("claude", "gemini"):
+        (content,) = (
+            await kernel.agents.logins.files(definition(kernel, agent), bound, owner="local")
+        ).values()
+        placeholder = next(each.placeholder for each in bound if agent.upper() in each.env)
+        assert placeholder.encode() in content
 
 
 async def test_nothing_of_a_refresh_token_can_be_asked_for_by_a_user(

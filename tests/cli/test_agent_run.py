@@ -56,7 +56,7 @@ def boxes(ask: Json) -> set[str]:
 def test_a_task_is_done_shown_and_applied(cli: Cli, ask: Json, project: Path) -> None:
     task = "pwd; echo two >> file; echo x > .envrc; printf '\\033]52;c;aGk=\\007\\n'"
     done = cli("agent", "run", NAME, "--yes", "--summary", "../summary.json", task)
-    assert done.returncode == 1, "what is held back is not applied"
+    assert done.returncode == 0, "what is held back was not to be applied"
     out = done.stdout.decode()
     assert str(project) in out and "all done" in out and "\x1b" not in out
     told = done.stderr.decode()
@@ -135,6 +135,40 @@ def test_what_can_not_be_run(cli: Cli, project: Path) -> None:
         done = cli(*words)
         assert done.returncode == 125 and said in done.stdout + done.stderr, (words, done)
         assert b"Traceback" not in done.stderr
+
+
+def test_what_git_leaves_inside_is_no_change(cli: Cli, ask: Json, project: Path) -> None:
+    before = boxes(ask)
+    task = "echo two >> file; touch .git/opencode; git status >/dev/null"
+    done = cli("agent", "run", NAME, "--yes", task)
+    assert done.returncode == 0 and b"held" not in done.stderr, done.stderr
+    assert (project / "file").read_text() == "one\ntwo\n" and boxes(ask) == before
+    # A commit is something: it stays inside, with the sandbox.
+    commit = "git -c user.name=n -c user.email=e@example.org commit -qam inside"
+    done = cli("agent", "run", NAME, "--yes", f"echo three >> file; {commit}")
+    assert done.returncode == 0 and b"commits made inside stay inside" in done.stderr, done.stderr
+    assert b".git/objects" not in done.stderr
+    assert (project / "file").read_text() == "one\ntwo\nthree\n"
+    (box,) = boxes(ask) - before
+    assert cli("sandbox", "remove", box).returncode == 0
+
+
+def test_an_apply_with_a_conflict_is_told_by_its_status(cli: Cli, ask: Json, project: Path) -> None:
+    """The user has changed the same line meanwhile."""
+    task = "echo inside > file; echo begun; until [ -e /tmp/go ]; do sleep 0.1; done"
+    command = [*COMMAND, "agent", "run", NAME, "--yes", task]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while b"begun" not in (line := process.stdout.readline()):
+            assert line
+        (project / "file").write_text("outside\n")
+        (session,) = sessions(ask, project)
+        assert cli("exec", session["sandbox"], "--", "touch", "/tmp/go").returncode == 0
+        _, told = process.communicate(timeout=50)
+    assert process.returncode == 1 and b"conflict: file" in told, told
+    assert (project / "file").read_text() == "outside\n"
+    assert b"+inside" in cli("agent", "diff", session["id"]).stdout
+    assert cli("sandbox", "remove", session["sandbox"]).returncode == 0
 
 
 def test_going_on_with_a_conversation(cli: Cli, ask: Json, project: Path) -> None:

@@ -157,8 +157,9 @@ async def test_installed_once_and_mounted_read_only(kernel: Kernel, definitions:
     assert "Read-only" in refused
     info = await kits.get("tiny")
     assert info.kit and info.kit.sandboxes == 1
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="in use") as caught:
         await kits.remove("tiny")
+    assert record.id not in str(caught.value.to_dict()), "it may be another owner's"
     await kernel.remove(record.id)
     await kits.remove("tiny")
     with pytest.raises(NotFoundError):

@@ -36,13 +36,18 @@ _MOST_FILES: Final = 20
 _MOST_COMMANDS: Final = 10
 _MOST_HOSTS: Final = 10
 _MOST_TEXT: Final = 100
+# Of git's own files: agents look at a repository, which leaves these, and nothing of worth in them.
+_TRACES: Final = frozenset({
+    ".git", ".git/index", ".git/opencode", ".git/FETCH_HEAD", ".git/ORIG_HEAD", ".git/gc.log",
+    ".git/COMMIT_EDITMSG", ".git/logs", ".git/info",
+})  # fmt: skip
 _SIGNS: Final = {"added": "A", "deleted": "D", "modified": "M", "renamed": "R"}
 _QUESTION: Final = "[d]iff, [a]pply, [k]eep for later, or e[x]: forget its changes? "
 
 
 def decide(transport: Transport, session: AgentSession, options: argparse.Namespace) -> int:
     """Tells what became of a session that has ended, asks if there is somebody to ask, and carries
-    it out. 1: not all that was to be applied is."""
+    it out. 1: there were conflicts, or what could not be applied."""
     own = _is_its_own(transport, session.info["sandbox"])
     end = _End(transport, session.summary(), own_sandbox=own, quiet=options.quiet)
     return end.decide(options)
@@ -81,7 +86,7 @@ class _End:
             write_summary(options.summary, self._summary, diff)
         self._is_kept = options.keep
         code = 0
-        if not diff["changes"]:
+        if all(change["path"] in _TRACES for change in diff["changes"]):
             self._leave()
         elif options.rm and not options.yes:
             self._remove("its changes are forgotten with it")
@@ -128,14 +133,19 @@ class _End:
                 return 0
 
     def _apply(self) -> int:
+        """What is held back is left inside, as was said; only what else is not applied counts."""
         done = self._workspace.apply()
-        show_applied(done, stream=sys.stderr)
-        self._diff = None
-        if done["complete"]:
+        files = done["files"]
+        show_applied(
+            {**done, "files": [file for file in files if not _is_gits(file["path"])]},
+            stream=sys.stderr,
+        )
+        left = [file for file in files if file["outcome"] not in ("applied", "merged")]
+        if all(file["path"] in _TRACES for file in left):
             self._leave()
-            return 0
-        self._keep()
-        return NOT_ALL
+        else:
+            self._keep()
+        return NOT_ALL if any(file["outcome"] != "held" for file in left) else 0
 
     def _leave(self) -> None:
         """Nothing of it is needed any more."""
@@ -232,10 +242,16 @@ def _by_name(seen: list[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
+def _is_gits(path: str) -> bool:
+    return path == ".git" or path.startswith(".git/")
+
+
 def _changed(diff: dict[str, Any]) -> list[str]:
-    changes = diff["changes"]
+    changes = [change for change in diff["changes"] if not _is_gits(change["path"])]
+    gits = [change["path"] for change in diff["changes"] if _is_gits(change["path"])]
+    inside = [] if set(gits) <= _TRACES else ["  held back .git: commits made inside stay inside"]
     if not changes:
-        return ["  changed   nothing"]
+        return ["  changed   nothing", *inside]
     added = sum(change["added_lines"] or 0 for change in changes)
     removed = sum(change["removed_lines"] or 0 for change in changes)
     files = "1 file" if len(changes) == 1 else f"{len(changes)} files"
@@ -263,7 +279,7 @@ def _changed(diff: dict[str, Any]) -> list[str]:
         for change in changes
         if change["note"]
     ][:_MOST_FILES]
-    return lines
+    return [*lines, *inside]
 
 
 def _listed(name: str, entries: list[str], most: int) -> list[str]:

@@ -95,7 +95,8 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
 
 def _show_kit(kit: dict[str, Any]) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(kit["installed_at"]))
-    users = f", in {kit['sandboxes']} sandboxes" if kit["sandboxes"] else ""
+    count = kit["sandboxes"]
+    users = f", in {count} sandbox{'es' if count > 1 else ''}" if count else ""
     size = size_words(kit.get("used_bytes") or 0)
     older = "" if kit["current"] else " (older)"
     print(f"{'installed':<13}{printable(kit['version'])}{older}, {when}, {size}{users}")

@@ -30,7 +30,7 @@ from agentkernel.network.gateway.messages import (
     Unregister,
     Update,
 )
-from agentkernel.network.link import GatewayLink, LinkClosed
+from agentkernel.network.link import GatewayLink, LinkClosed, OtherBuild
 from agentkernel.network.policy.model import NetworkSetting, Operator
 from agentkernel.network.starting import reap, start_gateway
 
@@ -41,6 +41,10 @@ Values = Callable[[Iterable[str], Iterable[str]], Awaitable[Mapping[str, bytes]]
 _PAUSES = (0.0, 0.2, 1.0, 5.0)
 """Before the gateway is started again, each time it dies without having lived for a while."""
 _LONG_LIFE_S = 60.0
+_CHANGED = (
+    "agentkernel's files have changed since this daemon began, and the gateway is of the new ones; "
+    "until `agentkernel daemon restart` nothing gets out"
+)
 
 
 @dataclass
@@ -227,7 +231,11 @@ class Networks:
                 await self._hand_over(way)
             except ProcessLookupError:
                 return
-            except LinkClosed:
+            except LinkClosed as exc:
+                if isinstance(exc, OtherBuild) and self._deaths > 1:
+                    # One that was left from before is replaced; one that we started ourselves says
+                    # that the files of this program are others than when this daemon began.
+                    self._fault(way, _CHANGED)
                 self._open_later(way, self._pause())
             except (AgentKernelError, OSError) as exc:
                 # Whatever it was, a full disk perhaps, may be over later.

@@ -20,7 +20,7 @@ from agentkernel.errors import AgentKernelError, SandboxUnavailableError
 from agentkernel.guest.processes import Chunk, ExitStatus, GuestProcess, count
 from agentkernel.guest.protocol import Channel
 
-KEEP: Final = 8 << 20
+KEEP: Final = 2 << 20
 # What a piece takes besides its bytes: a guest may write them one by one.
 _COST: Final = 256
 # A program that asks for its size when it is told of a change must see both.

@@ -49,6 +49,10 @@ class LinkClosed(HostError):
         super().__init__(words, hint="it is started again by itself; see gateway.log")
 
 
+class OtherBuild(LinkClosed):
+    """A gateway of other code than ours was there, and has left."""
+
+
 class GatewayLink:
     """See the module. `on_events` is called with what the gateway tells by itself."""
 
@@ -79,7 +83,7 @@ class GatewayLink:
         return cls(sock, on_events)
 
     async def greet(self, operator: Operator) -> Welcome:
-        """First of all. Raises LinkClosed if it is one of another build, which then leaves."""
+        """First of all. Raises OtherBuild, which then leaves."""
         hello = Hello(serial=next(self._serials), generation=GENERATION, operator=operator)
         welcome = await self._call(hello)
         if not isinstance(welcome, Welcome) or welcome.generation != GENERATION:
@@ -89,7 +93,7 @@ class GatewayLink:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await asyncio.shield(self.closed)
             self.close()
-            raise LinkClosed("the gateway was of another version, and has left")
+            raise OtherBuild("the gateway was of another version, and has left")
         return welcome
 
     async def call(self, kind: type[Any], *descriptors: int, **fields: Any) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
 from msgspec import Meta
@@ -206,13 +206,17 @@ async def _recording(request: Request) -> Response:
     return Content(service, b"", _pieces(path), media_type=CAST)
 
 
+def _opened(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
 async def _pieces(path: Path) -> AsyncGenerator[bytes, None]:
     """Whole lines: of a session that runs the last one may be half written."""
-    with await in_thread(path.open, "rb") as file:
+    with await in_thread(_opened, path) as file:
         left = os.fstat(file.fileno()).st_size
         held = b""
         while left > 0:
-            piece: bytes = await in_thread(file.read, min(left, _PIECE))
+            piece = await in_thread(file.read, min(left, _PIECE))
             if not piece:
                 return
             left -= len(piece)

@@ -32,14 +32,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedModels]
 
 
 @pytest.fixture(scope="session")
-def installed(models: ScriptedModels, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def installed(models: ScriptedModels) -> Iterator[Lab]:
     """All agents, as `agent install` makes them, in a place that stays."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = Path(os.environ.get(_PLACE) or cache / "agentkernel-tests" / "agents")
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        lab = Lab(place, tmp_path_factory.mktemp("config"), models)
+        lab = Lab(place, models)
         lab.start()
         models.forward = lambda host: True  # the sandboxes of an installation reach registries only
         problem = lab.install()

@@ -83,11 +83,11 @@ class Finished:
 class Lab(Daemon):
     """A daemon whose sandboxes find scripted models where the real ones are."""
 
-    def __init__(self, place: Path, config_home: Path, models: ScriptedModels) -> None:
+    def __init__(self, place: Path, models: ScriptedModels) -> None:
         self.place = place
-        self.config_home = config_home
+        self.config_home = place / "config"
         self.models = models
-        models.configure(config_home)
+        models.configure(self.config_home)
         state = place / "state"
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         super().__init__(state)
@@ -202,7 +202,5 @@ def task_words(agent: str) -> list[str]:
 def task_script(agent: str, **options: Any) -> Script:
     """The whole task, with a try to reach what is forbidden; one without tools tests by itself."""
     if agent == "aider":
-        given = [turn for turn in turns() if not isinstance(turn, Run)]
-    else:
-        given = turns(Run(REACH))
-    return Script(given, **options)
+        return Script([turn for turn in turns() if not isinstance(turn, Run)], **options)
+    return Script(turns(Run(REACH)), **options)

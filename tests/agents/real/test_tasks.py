@@ -80,18 +80,3 @@ def test_what_is_not_applied_stays_outside_until_it_is(
         ["git", "status", "--porcelain"], cwd=project, capture_output=True, text=True, check=True
     )
     assert status.stdout == " M calc.py\n"
-
-
-def test_a_key_that_is_not_known_is_an_error_of_the_agent(
-    lab: Lab, models: ScriptedModels, tmp_path: Path
-) -> None:
-    project = make_project(tmp_path / "project")
-    models.play(task_script("claude"))
-    models.keys = {"another"}
-    try:
-        done = lab.run("claude", "Mend add", project)
-    finally:
-        models.keys = set()
-    assert done.code != 0
-    assert {asked.status for asked in models.requests if asked.conversation} == {401}
-    assert (project / "calc.py").read_text() == WRONG

@@ -274,3 +274,23 @@ async def test_several_at_once_do_not_see_each_other(kernel: Kernel, project: Pa
         text = str([event.body for event in await events(kernel, session.id)])
         assert f"'content': '{number}'" in text
     assert (project / "a.txt").read_text() == "one\n"
+
+
+async def test_one_that_floods_lines_leaves_room_for_others(kernel: Kernel) -> None:
+    """Between some of its lines it is others' turn."""
+    session = await start(kernel, "flood 50000\nsay after")
+    over = asyncio.Event()
+
+    async def take_turns() -> int:
+        turns = 0
+        while not over.is_set():
+            await asyncio.sleep(0)
+            turns += 1
+        return turns
+
+    turns = asyncio.ensure_future(take_turns())
+    log = await events(kernel, session.id)
+    over.set()
+    assert await turns > 400
+    assert sum(event.kind == "output" for event in log) == 50_000
+    assert "after" in str(log[-3:])

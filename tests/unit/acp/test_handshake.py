@@ -36,7 +36,8 @@ def test_an_agent_is_told_of_our_files_and_terminals() -> None:
             "_meta": {"terminal_output": True},
         },
     }
-    for params in (None, [], {"clientCapabilities": 5}):
+    odd: tuple[object, ...] = (None, [], {"clientCapabilities": 5})
+    for params in odd:
         assert client_capabilities(params)["clientCapabilities"]["terminal"] is True
 
 

@@ -11,6 +11,7 @@ import pytest
 from agentkernel.agents.commands import (
     MAX_WORD,
     Fill,
+    Mode,
     check_command,
     command_line,
     environment,
@@ -84,8 +85,8 @@ def _rows() -> list[tuple[str, str, bool, list[str]]]:
 
 
 @pytest.mark.parametrize(("agent", "mode", "resume", "words"), _rows())
-def test_command_lines(agent: str, mode: str, resume: bool, words: list[str]) -> None:
-    made = command_line(OURS.get(agent), mode, _without_model(), resume=resume)  # type: ignore[arg-type]
+def test_command_lines(agent: str, mode: Mode, resume: bool, words: list[str]) -> None:
+    made = command_line(OURS.get(agent), mode, _without_model(), resume=resume)
     assert made == words
 
 
@@ -100,7 +101,7 @@ def test_every_mode_of_a_tested_agent_is_in_the_table() -> None:
                 if (name, mode, resume) in shown or (mode == "acp" and resume):
                     continue
                 with pytest.raises(UnsupportedError):
-                    command_line(definition, mode, FILL, resume=resume)  # type: ignore[arg-type]
+                    command_line(definition, mode, FILL, resume=resume)
 
 
 @pytest.mark.parametrize("agent", [name for name in OURS.names() if OURS.get(name).tested])
@@ -165,7 +166,7 @@ def test_what_an_agent_can_not_do_is_said() -> None:
     definition = _defined(acp=["x"])
     for mode in ("interactive", "headless"):
         with pytest.raises(UnsupportedError, match=mode):
-            command_line(definition, mode, FILL)  # type: ignore[arg-type]
+            command_line(definition, mode, FILL)
     with pytest.raises(UnsupportedError, match="model"):
         command_line(_defined(headless=["x"]), "headless", FILL)
 

@@ -35,6 +35,13 @@ def test_nothing_changed() -> None:
     assert "changed   nothing" in text and "claude 1.0, 65s, session s1" in text
 
 
+def test_gits_own_files_are_one_thing() -> None:
+    assert "changed   nothing" in (text := told(change(".git/index"), change(".git/opencode")))
+    assert "held back" not in text
+    text = told(change(".git/objects/ab/cd"), change(".git/refs/heads/main"), change("a.py"))
+    assert "1 file, +2 -1 lines" in text and "commits made inside" in text
+
+
 def test_all_that_is_known_is_told() -> None:
     text = told(
         change("a.py"),

@@ -17,7 +17,7 @@ from agentkernel.errors import HostError, StateCorruptError
 from agentkernel.kernel import networks as module
 from agentkernel.kernel.networks import Networks
 from agentkernel.network.gateway.messages import Register, Secrets, Unregister, Update
-from agentkernel.network.link import GatewayLink
+from agentkernel.network.link import GatewayLink, OtherBuild
 from agentkernel.network.policy.model import NetworkSetting, Operator, Policy, Rule
 
 WIDE = NetworkSetting(phases={"default": Policy(rules=(Rule(host="*"),))})
@@ -220,3 +220,24 @@ async def test_secrets_that_cant_be_read_keep_no_daemon_from_starting(
     await lab.networks.find([(sandbox, "local", NARROW)])
     assert lab.link.settings == {"one": NARROW}, "what the row says is in force"
     assert Secrets not in list(lab.link.asked._queue)  # type: ignore[attr-defined]
+
+
+async def test_a_gateway_that_stays_of_another_build_is_told_of(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of a daemon that runs were changed: every gateway it starts is of the new ones."""
+    deaths = 0
+
+    async def linked() -> Link:
+        nonlocal deaths
+        deaths += 1
+        lab.networks._deaths += 1
+        raise OtherBuild("the gateway was of another version, and has left")
+
+    monkeypatch.setattr(lab.networks, "_linked", linked)
+    sandbox: Any = Sandbox()
+    await lab.networks.attach(sandbox, "local", WIDE)
+    async with asyncio.timeout(10):
+        await lab.rows.any.wait()
+    assert deaths == 2, "the first may be one that was left by another daemon"
+    assert "daemon restart" in lab.rows.told[0].body["reason"]

@@ -188,12 +188,14 @@ class Kits:
         for record in kits:
             try:
                 await self.drop(record.id)
-            except ConflictError as exc:
+            except ConflictError:
+                # Not whose: they may be another's.
                 problem = ConflictError(
-                    f"{name} {record.version} is in use: {exc.message}",
-                    hint="remove those sandboxes first: `agentkernel sandbox list --label "
+                    f"{name} {record.version} is in use: sandboxes have it, running or stopped",
+                    hint="remove yours first: `agentkernel sandbox list --label "
                     f"agentkernel.agent={name}`",
-                    **exc.details,
+                    agent=name,
+                    version=record.version,
                 )
         if problem is not None:
             raise problem

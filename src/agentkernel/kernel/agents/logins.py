@@ -37,12 +37,10 @@ from agentkernel.kernel.secrets import Secrets
 from agentkernel.kernel.store import Store
 from agentkernel.network.policy.model import Operator, SecretBinding
 from agentkernel.network.secrets.bindings import reference_of
-from agentkernel.network.secrets.names import access_name, refresh_name
+from agentkernel.network.secrets.names import access_name, login_variable, refresh_name
 from agentkernel.network.secrets.store import Hidden
 
 NOTHING_ENTERS: Final = "nothing: a placeholder stands for it"
-VARIABLE: Final = "AGENTKERNEL_LOGIN"
-"""Has the placeholder of an access token inside; what is made for a login only is told by it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class Logins:
             record = await self._usable(definition, record)
             hosts = ",".join(oauth.hosts)
             whose = f" of {record.account}" if record.account else ""
-            binding = f"{VARIABLE}={access_name(definition.name)}@{hosts}"
+            binding = f"{login_variable(definition.name)}={access_name(definition.name)}@{hosts}"
             return LoginUse((binding,), f"the login{whose}")
         keys = await self._keys(definition, owner)
         if not keys:

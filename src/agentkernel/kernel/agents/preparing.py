@@ -95,8 +95,10 @@ def _brings_its_own(spec: SandboxSpec, definition: AgentDefinition) -> bool:
 def _with_agent(
     spec: SandboxSpec, definition: AgentDefinition, secrets: Sequence[str]
 ) -> SandboxSpec:
-    named = {parse_binding(text).name for text in spec.secrets}
-    added = [text for text in secrets if parse_binding(text).name not in named]
+    # Who binds another secret to the agent's variable wants that one there.
+    brought = [parse_binding(text) for text in spec.secrets]
+    taken = {one.name for one in brought} | {variable for one in brought for variable in one.env}
+    added = [text for text in secrets if taken.isdisjoint(_names(text))]
     changes: dict[str, object] = {
         "secrets": [*spec.secrets, *added],
         "network": with_reach(spec.network, definition, added),
@@ -106,6 +108,11 @@ def _with_agent(
         # Nobody asked for it: a machine that can't hold it runs the agent all the same.
         changes |= {"memory_bytes": _size(definition), "best_effort": True}
     return msgspec.structs.replace(spec, **changes)
+
+
+def _names(binding: str) -> set[str]:
+    parsed = parse_binding(binding)
+    return {parsed.name, *parsed.env}
 
 
 def with_reach(

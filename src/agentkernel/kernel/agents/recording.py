@@ -29,6 +29,8 @@ from agentkernel.kernel.shared_jobs import Listener
 
 _KEEP_SECONDS: Final = 0.25
 _SHOWN_OF_LONG: Final = 4096
+# Lines of one session, before it is another's turn.
+_AT_ONCE: Final = 100
 # Of what is no event: as JSON it may be six times as long.
 _MAX_TEXT: Final = 1 << 18
 _OUTPUTS: Final = (Channel.STDOUT, Channel.STDERR)
@@ -96,7 +98,7 @@ class Recorder:
                     process.on_resize = self._resized
                 self.attached.set()
                 while (chunk := await process.output()) is not None:
-                    self._take(chunk)
+                    await self._take(chunk)
                     self._keep_soon()
                 self._flush()
         finally:
@@ -148,7 +150,7 @@ class Recorder:
 
     # -- output ---------------------------------------------------------------------------------
 
-    def _take(self, chunk: Chunk) -> None:
+    async def _take(self, chunk: Chunk) -> None:
         held = self._held[chunk.channel]
         if self._mode == "interactive":
             self._writer.show("o", self._decoder.decode(chunk.data))
@@ -161,7 +163,9 @@ class Recorder:
             self._at[chunk.channel] = chunk.offset
             self.reader.complete = False
         *lines, rest = chunk.data.split(b"\n")
-        for line in lines:
+        for number, line in enumerate(lines, 1):
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)  # one that floods lines is not the only one here
             held += line
             whole = bytes(held)
             held.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from builtins import list as List
@@ -54,6 +55,8 @@ from agentkernel.workspaces.diffing import WorkspaceDiff
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
 
+log = logging.getLogger("agentkernel.kernel")
+
 MAX_RUNNING: Final = 100
 MAX_KEPT: Final = 1000
 STOP_SECONDS: Final = 5.0
@@ -81,10 +84,14 @@ class Sessions:
         sandboxes are found, and their jobs' rows are up to date."""
         store = self._kernel._store
         for record in await self._rows(LIVE):
-            if record.state == "starting":
-                await self._take_back(record)
-                continue
-            await self._listening.take_up(record)
+            try:
+                if record.state == "starting":
+                    await self._take_back(record)
+                else:
+                    await self._listening.take_up(record)
+            except (AgentKernelError, OSError):
+                # One that can't be dealt with now keeps nobody else from being found.
+                log.exception("the session %s can't be taken up", record.id)
         for id in self._listening.directories():
             try:
                 await store.get_session(id)

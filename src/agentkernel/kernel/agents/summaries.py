@@ -17,7 +17,6 @@ from agentkernel.kernel.agents.model import AgentSession, AgentSummary, HostSeen
 from agentkernel.kernel.agents.recording import Reader, read_event
 from agentkernel.kernel.threads import in_thread
 from agentkernel.network.policy.model import TOOLS_HOST
-from agentkernel.workspaces.risky import why_risky
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -51,9 +50,9 @@ async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> Ag
         diff = await kernel.workspaces.diff(session.sandbox)
         changed = [change.path for change in diff.changes[:MAX_CHANGED]]
         held_back = {
-            change.path: why
+            change.path: change.held_back
             for change in diff.changes[:MAX_CHANGED]
-            if (why := why_risky(change.path))
+            if change.held_back
         }
         complete = complete and not diff.truncated and len(diff.changes) <= MAX_CHANGED
     return AgentSummary(

@@ -13,6 +13,12 @@ def access_name(agent: str) -> str:
     return f"agent-{agent}-access"
 
 
+def login_variable(agent: str) -> str:
+    """Has the placeholder of that token inside. What an agent needs with such a login only is told
+    by it; of several agents in a sandbox each has its own."""
+    return f"AGENTKERNEL_LOGIN_{agent.upper().replace('-', '_')}"
+
+
 def refresh_name(agent: str) -> str:
     """Its refresh token. With dots: no binding, list or call of a user can name it."""
     return f"agent.{agent}.refresh"
