@@ -4837,6 +4837,7 @@ export interface operations {
                 rows?: number;
                 columns?: number;
                 recent?: number;
+                whole?: boolean;
             };
             header?: never;
             path: {
