@@ -4838,6 +4838,7 @@ export interface operations {
                 rows?: number;
                 columns?: number;
                 recent?: number;
+                whole?: boolean;
             };
             header?: never;
             path: {
