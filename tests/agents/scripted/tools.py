@@ -127,9 +127,9 @@ def _by_text(turn: Turn) -> str:
     """For an agent that reads blocks out of the text. What it can't be told to do is said."""
     match turn:
         case Edit():
-            return _block(turn.path, turn.old, turn.new)
+            return block(turn.path, turn.old, turn.new)
         case Write():
-            return _block(turn.path, "", turn.content)
+            return block(turn.path, "", turn.content)
         case Read():
             return f"Please add `{turn.path}` to the chat."
         case Run():
@@ -137,6 +137,7 @@ def _by_text(turn: Turn) -> str:
     raise NoTool(f"an agent without tools can't do {turn}")
 
 
-def _block(path: str, old: str, new: str) -> str:
+def block(path: str, old: str, new: str) -> str:
+    """A change as agents without tools read it."""
     parts = [path, "```", "<<<<<<< SEARCH", *old.splitlines(), "=======", *new.splitlines()]
     return "\n".join([*parts, ">>>>>>> REPLACE", "```", ""])
