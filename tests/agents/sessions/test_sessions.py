@@ -349,10 +349,12 @@ async def test_a_recording_goes_on_with_another_daemon(own_state: Path) -> None:
     async def typed(kernel: Kernel, job: str, words: bytes, shown: bytes | None) -> None:
         """Until it is shown, or to the end."""
         async with asyncio.timeout(DEADLINE_S), kernel.jobs.attach(job) as process:
-            await process.write(words)
-            seen = b""
+            seen, sent = b"", False
             while (chunk := await process.output()) is not None:
                 seen += chunk.data
+                if not sent and b"<24x80>" in seen:  # it takes input from here on
+                    await process.write(words)
+                    sent = True
                 if shown is not None and shown in seen:
                     return
 
