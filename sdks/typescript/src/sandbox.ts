@@ -7,6 +7,7 @@
  */
 
 import { randomUUID } from "node:crypto";
+import { Agent, type AgentOptions } from "./agent.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
 import {
   type Command,
@@ -258,6 +259,14 @@ export class Sandbox implements AsyncDisposable {
   async probe(options: CallOptions = {}): Promise<Schemas["ProbeResult"]> {
     const answer = await this.#post("probe", {}, LONG_CALL_SECONDS, options);
     return answer as Schemas["ProbeResult"];
+  }
+
+  /**
+   * An agent of this sandbox, for prompts: `await sandbox.agent("claude").prompt("…")`. `name`: one
+   * that it was made with (`agents`); null with a `command` that speaks the Agent Client Protocol.
+   */
+  agent(name: string | null, options: AgentOptions = {}): Agent {
+    return new Agent(this.#client, this.id, name, options);
   }
 
   /** Ends it and removes every trace but its events. */
