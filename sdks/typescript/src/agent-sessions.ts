@@ -4,12 +4,11 @@ import { type CallOptions, type Client, LONG_CALL_SECONDS } from "./client.ts";
 import { type CommandStream, given } from "./commands.ts";
 import { DaemonError } from "./error-types.ts";
 import { Job } from "./jobs.ts";
-import { broken } from "./problems.ts";
+import { broken, errorOf } from "./problems.ts";
 import { jobInfo, listOf, objectOf } from "./results.ts";
 import { type SandboxSpec, specBody } from "./specs.ts";
 import { serverEvents } from "./sse.ts";
 import { type Query, segment } from "./target.ts";
-import { turnResult } from "./turns.ts";
 import type { Schemas } from "./wire.ts";
 import type { WorkspaceApplied, WorkspaceDiff } from "./workspace.ts";
 
@@ -106,11 +105,16 @@ export class AgentSession {
     await this.sendPrompt(text, options);
     const events: AgentSessionEvent[] = [];
     for await (const event of this.events({ ...options, after })) {
-      const ended = turnResult(event);
-      if (ended !== null) return { ...ended, events };
+      const body = event.body as Record<string, unknown>;
+      if (event.kind === "ended") break;
+      if (event.kind === "prompt" && !("text" in body)) {
+        if (!("error" in body))
+          return { stopReason: (body["stop_reason"] as string) ?? null, events };
+        throw errorOf({ code: body["code"] ?? "conflict", detail: body["error"] });
+      }
       events.push(event);
     }
-    throw broken("a session that ended before its turn did");
+    throw errorOf({ code: "conflict", detail: "the agent ended before its turn did" });
   }
 
   /** Begins a turn, and resolves at once. ConflictError while another is under way. */

@@ -261,18 +261,18 @@ export class Sandbox implements AsyncDisposable {
     return answer as Schemas["ProbeResult"];
   }
 
-  /**
-   * An agent of this sandbox, for prompts: `await sandbox.agent("claude").prompt("…")`. `name`: one
-   * that it was made with (`agents`); null with a `command` that speaks the Agent Client Protocol.
-   */
-  agent(name: string | null, options: AgentOptions = {}): Agent {
-    return new Agent(this.#client, this.id, name, options);
-  }
-
   /** Ends it and removes every trace but its events. */
   async remove(options: CallOptions = {}): Promise<void> {
     const { signal } = options;
     await this.#client.call("DELETE", this.#path, { seconds: LONG_CALL_SECONDS, signal });
+  }
+
+  /**
+   * An agent of this sandbox, for prompts: one that it was made with (`agents: ["claude"]`), or by
+   * `command` anything in it that speaks the Agent Client Protocol.
+   */
+  agent(name?: string, options: AgentOptions = {}): Agent {
+    return new Agent(this.#client, this.id, name, options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,72 +1,45 @@
-/** An agent in a sandbox that is prompted, by the Agent Client Protocol. */
+/** `sandbox.agent()`: the agent of the Python tests, prompted from here. */
 
-import { expect, test } from "vitest";
-import { AgentKernelError, InvalidInputError, Sandbox } from "../src/index.ts";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, expect, test } from "vitest";
+import { ConflictError, InvalidInputError, Sandbox } from "../src/index.ts";
 import { rejection } from "./waiting.ts";
 
-// Says the prompt back. One that says "ask" asks for leave first, "die" ends it.
-const AGENT = `
-import json, sys
-def say(**message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-def chunk(text):
-    say(method="session/update", params={"sessionId": "s1", "update": {
-        "sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}})
-waiting = None
-for line in sys.stdin:
-    message = json.loads(line)
-    method, id = message.get("method"), message.get("id")
-    if method == "initialize":
-        say(id=id, result={"protocolVersion": 1, "agentCapabilities": {}})
-    elif method == "session/new":
-        say(id=id, result={"sessionId": "s1"})
-    elif method == "session/prompt":
-        text = message["params"]["prompt"][0]["text"]
-        if text == "die":
-            sys.exit(3)
-        if text == "ask":
-            waiting = id
-            say(id="q1", method="session/request_permission", params={
-                "sessionId": "s1", "toolCall": {"toolCallId": "t1", "title": "rm"},
-                "options": [{"optionId": "yes", "name": "Yes", "kind": "allow_once"},
-                            {"optionId": "no", "name": "No", "kind": "reject_once"}]})
-            continue
-        chunk("you said ")
-        chunk(text)
-        say(id=id, result={"stopReason": "end_turn"})
-    elif id == "q1":
-        chunk("chose " + str(message["result"]["outcome"].get("optionId")))
-        say(id=waiting, result={"stopReason": "end_turn"})
-`;
-const command = ["python3", "-c", AGENT];
+const PROGRAM = fileURLToPath(new URL("../../../tests/acp/fake_agent.py", import.meta.url));
+const command = ["python3", "/workspace/fake_agent.py"];
 
-test("prompts, a question, and the end", async () => {
-  await using sandbox = await Sandbox.create();
-  const agent = sandbox.agent(null, {
+const project = mkdtempSync(join(tmpdir(), "agentkernel-agent-"));
+cpSync(PROGRAM, join(project, "fake_agent.py"));
+afterAll(() => rmSync(project, { recursive: true }));
+
+test("turns, questions and a cancelled one", async () => {
+  await using sandbox = await Sandbox.create({ workspace: project });
+  const asked: unknown[] = [];
+  await using agent = sandbox.agent(undefined, {
     command,
-    onPermission: (request) => {
-      expect(request).toMatchObject({ toolCall: { title: "rm" } });
+    onPermission: (question) => {
+      asked.push(question["toolCall"]);
       return "no";
     },
   });
-  const [first, second] = [await agent.prompt("hello"), await agent.prompt("ask")];
-  expect(first).toMatchObject({ text: "you said hello", stopReason: "end_turn" });
-  expect(first.updates).toHaveLength(2);
-  expect(second.text).toBe("chose no");
-  expect(agent.session?.info).toMatchObject({ mode: "acp", conversation: "s1" });
-  await agent.close();
-  expect((await agent.session?.refresh())?.state).toBe("ended");
+  const turn = await agent.prompt("say hello \nsay world \nask may I?");
+  expect(turn.text).toMatch(/^hello world answer .*"no"/);
+  expect(turn).toMatchObject({ stopReason: "end_turn", usage: { turns: 1 } });
+  expect(asked).toMatchObject([{ title: "may I?" }]);
+  const stream = agent.stream("say begun\nwait /nowhere");
+  expect((await stream.next()).value).toMatchObject({ sessionUpdate: "agent_message_chunk" });
+  expect(await rejection(agent.prompt("say no"))).toBeInstanceOf(ConflictError);
+  await agent.cancel();
+  expect(await stream.next()).toMatchObject({ done: true, value: { stopReason: "cancelled" } });
+  expect(await agent.start()).toBe(agent.session);
 });
 
-test("an agent that ends in the middle of a turn", async () => {
+test("what can't be", async () => {
   await using sandbox = await Sandbox.create();
-  await using agent = sandbox.agent(null, { command });
-  expect(await rejection(agent.prompt("die"))).toBeInstanceOf(AgentKernelError);
-});
-
-test("what is none", async () => {
-  await using sandbox = await Sandbox.create();
-  expect(() => sandbox.agent(null)).toThrow(InvalidInputError);
-  const absent = sandbox.agent(null, { command: ["/none/such"] });
-  expect(await rejection(absent.prompt("x"))).toBeInstanceOf(AgentKernelError);
+  expect(() => sandbox.agent()).toThrow(InvalidInputError);
+  const none = sandbox.agent(undefined, { command: ["/nowhere"] });
+  expect(await rejection(none.prompt("hello"))).toBeInstanceOf(ConflictError);
 });

@@ -63,6 +63,8 @@ def _state(entry: dict[str, Any]) -> str:
     if entry.get("kit"):
         return "yes"
     older = [kit["version"] for kit in entry.get("older", ())]
+    if entry["version"] in older:
+        return "no (made in another way)"
     return f"no ({', '.join(older)} is)" if older else "no"
 
 
