@@ -1,8 +1,8 @@
 """How a kit is made: a definition's steps in one sandbox, a look at what came of them in another.
 
-The first has the empty kit, package registries and this machine's programs: what a package runs
-while it is installed reaches nothing else. The second has the kit read-only and no network; what is
-looked at there is looked at before anything of the kit is run.
+The first has the empty kit, package registries, hosts that the definition names and this machine's
+programs: what a package runs while it is installed reaches nothing else. The second has the kit
+read-only and no network; what is looked at there is looked at before anything of the kit is run.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class _Work:
         await self._report(BuildStarted(steps=self._count))
         if not self._steps:
             return
-        async with self._sandbox(kit, "registries") as id:
+        hosts = self._definition.install.hosts
+        async with self._sandbox(kit, "registries", hosts) as id:
             await self._refuse_missing(id)
             entries = install_path(self._definition, self._fill)
             for number, words in enumerate(self._steps, 1):
@@ -133,11 +134,13 @@ class _Work:
             return locks
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, kit: VolumeMount, network: str) -> AsyncIterator[str]:
+    async def _sandbox(
+        self, kit: VolumeMount, network: str, hosts: Sequence[str] = ()
+    ) -> AsyncIterator[str]:
         """It ends with this process. Nobody but us finds it, so nobody adds to the kit."""
         spec = SandboxSpec(
             host_env=self._host_env,
-            network=NetworkRequest(presets=[network]),
+            network=NetworkRequest(presets=[network], allow=list(hosts)),
             unlimited_disk=True,
         )
         record = await self._kernel.create(
