@@ -1544,6 +1544,7 @@ export interface components {
             pinned: string;
             own: boolean;
             modes: string[];
+            tested: boolean;
             kit: components["schemas"]["KitInfo"] | null;
             older: components["schemas"]["KitInfo"][];
             problem: string | null;
@@ -1568,6 +1569,7 @@ export interface components {
          * @description An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
          *         was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
          *         `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run.
+         *         `tested`: it is run in this project's tests.
          */
         AgentInfo: {
             name: string;
@@ -1577,6 +1579,7 @@ export interface components {
             pinned: string;
             own: boolean;
             modes: string[];
+            tested: boolean;
             kit: components["schemas"]["KitInfo"] | null;
             older: components["schemas"]["KitInfo"][];
             problem: string | null;

@@ -43,13 +43,18 @@ def _list(options: argparse.Namespace, agents: Agents) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    rows = [(entry["name"], entry.get("version") or "-", _state(entry), entry["title"])
+    rows = [(entry["name"], entry.get("version") or "-", _state(entry), _title(entry))
             for entry in found]  # fmt: skip
     show_table(("NAME", "VERSION", "INSTALLED", "TITLE"), rows)
     for entry in found:
         if entry.get("problem"):
             print(f"{entry['name']}: {printable(entry['problem'])}", file=sys.stderr)
     return 0
+
+
+def _title(entry: dict[str, Any]) -> str:
+    untested = not entry.get("tested") and not entry.get("own") and not entry.get("problem")
+    return str(entry["title"]) + (" (not tested)" if untested else "")
 
 
 def _state(entry: dict[str, Any]) -> str:
@@ -74,7 +79,8 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
     install, network, login = (definition[part] for part in ("install", "network", "login"))
     lines = [
         ("name", entry["name"]),
-        ("title", entry["title"]),
+        ("title", _title(entry)),
+        ("note", definition["notes"]),
         ("home", entry.get("home")),
         ("version", version),
         ("file", "your own" if entry["own"] else "comes with agentkernel"),

@@ -117,8 +117,8 @@ class _Work:
         await self._report(BuildStarted(steps=self._count))
         if not self._steps:
             return
-        hosts = self._definition.install.hosts
-        async with self._sandbox(kit, "registries", hosts) as id:
+        reach = NetworkRequest(presets=["registries"], allow=list(self._definition.install.hosts))
+        async with self._sandbox(kit, reach) as id:
             await self._refuse_missing(id)
             entries = install_path(self._definition, self._fill)
             for number, words in enumerate(self._steps, 1):
@@ -126,7 +126,7 @@ class _Work:
                 await while_space(self._kernel, work)
 
     async def look(self, kit: VolumeMount) -> list[KitLock]:
-        async with self._sandbox(kit, NONE) as id:
+        async with self._sandbox(kit, NetworkRequest(presets=[NONE])) as id:
             locks = await self._locks(id)
             if self._check:
                 entries = path_entries(self._definition, self._fill)
@@ -134,13 +134,11 @@ class _Work:
             return locks
 
     @contextlib.asynccontextmanager
-    async def _sandbox(
-        self, kit: VolumeMount, network: str, hosts: Sequence[str] = ()
-    ) -> AsyncIterator[str]:
+    async def _sandbox(self, kit: VolumeMount, network: NetworkRequest) -> AsyncIterator[str]:
         """It ends with this process. Nobody but us finds it, so nobody adds to the kit."""
         spec = SandboxSpec(
             host_env=self._host_env,
-            network=NetworkRequest(presets=[network], allow=list(hosts)),
+            network=network,
             unlimited_disk=True,
         )
         record = await self._kernel.create(

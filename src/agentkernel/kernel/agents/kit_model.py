@@ -54,7 +54,8 @@ class KitInfo(msgspec.Struct, frozen=True, kw_only=True):
 class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
     """An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
     was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
-    `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run."""
+    `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run.
+    `tested`: it is run in this project's tests."""
 
     name: str
     title: str = ""
@@ -63,6 +64,7 @@ class AgentInfo(msgspec.Struct, frozen=True, kw_only=True):
     pinned: str = ""
     own: bool = False
     modes: list[str] = []
+    tested: bool = False
     kit: KitInfo | None = None
     older: list[KitInfo] = []
     problem: str | None = None
