@@ -37,6 +37,8 @@ _MODULES = {
     "stop": "agent_sessions",
     "diff": "agent_sessions",
     "apply": "agent_sessions",
+    "summary": "agent_sessions",
+    "forget": "agent_sessions",
 }
 _RUN = (
     "Runs an agent in a sandbox of its own, which has the project that it is called in, "
@@ -239,6 +241,16 @@ def _add_session_verbs(verbs: Any) -> None:
     )
     _add_session(attach)
     _add_session(_verb(verbs, "stop", "end a session; its sandbox and its changes stay"))
+    _add_session(_verb(verbs, "summary", "show what a session changed, ran, reached and cost"))
+    forget = _verb(verbs, "forget", "remove sessions: what was said, recordings, sandboxes")
+    forget.description = (
+        "Removes sessions with what was said in them, their recordings, what the agent would need "
+        "to go on with them, and the sandboxes that were made for them."
+    )
+    forget.add_argument("--keep-sandbox", action="store_true", help="but not the sandboxes")
+    forget.add_argument(
+        "sessions", metavar="SESSION", nargs="+", help="by id, or by the sandbox's name"
+    )
     diff = _verb(verbs, "diff", "show what a session has changed in its project")
     diff.add_argument("--stat", action="store_true", help="a line a file instead of the patch")
     _add_session(diff)
@@ -261,7 +273,10 @@ def _add_session_verbs(verbs: Any) -> None:
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", help="its id; see `agent sessions`")
+    parser.add_argument(
+        "session", metavar="SESSION",
+        help="its id, or the name of its sandbox: the newest there; see `agent sessions`",
+    )  # fmt: skip
 
 
 # -- beside `agent` ------------------------------------------------------------------------------
