@@ -68,6 +68,8 @@ def test_a_task_is_done_shown_and_applied(cli: Cli, ask: Json, project: Path) ->
     summary = json.loads((project.parent / "summary.json").read_text())
     assert summary["session"]["id"] == session["id"] and summary["usage"]["cost_usd"] == 0.25
     assert session["sandbox"] in boxes(ask)
+    done = cli("agent", "summary", session["sandbox_name"])
+    assert b"A! .envrc" in done.stdout and b"$0.2500" in done.stdout, done
     # The rest, once the user has looked at it.
     done = cli("agent", "diff", "--stat", session["id"])
     assert b"A! .envrc" in done.stdout and b"held back" in done.stderr
@@ -81,7 +83,9 @@ def test_a_task_is_done_shown_and_applied(cli: Cli, ask: Json, project: Path) ->
         if line
     ]
     assert {"agent", "ended"} <= {event["kind"] for event in events}
-    assert cli("sandbox", "remove", session["sandbox"]).returncode == 0
+    assert cli("agent", "forget", session["id"]).returncode == 0
+    assert sessions(ask, project) == [] and session["sandbox"] not in boxes(ask)
+    assert cli("agent", "forget", session["id"]).returncode == 125
 
 
 def test_its_own_events_and_its_exit_code(cli: Cli, ask: Json, project: Path) -> None:
