@@ -195,10 +195,11 @@ async def test_a_guest_reaches_no_token_endpoint_and_moves_no_refresh(
 
 async def test_a_new_token_counts_from_the_next_request_on(kernel: Kernel, server: Echoing) -> None:
     """By the daemon's clock, before the old one's end; and its sandbox is told of it."""
-    old = await log_in(kernel, server, seconds=4)
+    old = await log_in(kernel, server)
     id = await box(kernel)
     await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
     assert server.requests[-1].key == old
+    _about_to_end(kernel)
     await _until(lambda: len(server.tokens.access) == 2)
     await _event(kernel, id, "login.refreshed")
     await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
@@ -221,9 +222,10 @@ async def test_a_login_that_was_forgotten_works_no_more(kernel: Kernel, server: 
 
 
 async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing) -> None:
-    old = await log_in(kernel, server, seconds=4)
+    old = await log_in(kernel, server)
     id = await box(kernel)
     server.tokens.error = (400, "invalid_grant")
+    _about_to_end(kernel)
     event = await _event(kernel, id, "login.failed")
     assert event["ended"] is True
     assert "invalid_grant" in event["reason"]
@@ -339,6 +341,13 @@ async def test_only_a_sandbox_for_a_login_is_harvested(kernel: Kernel, fake: str
     with pytest.raises(InvalidInputError, match="not a sandbox for a login"):
         await kernel.agents.login_boxes.harvest(record.id, fake, owner="local")
     assert (await kernel.get(record.id)).state == "running"
+
+
+def _about_to_end(kernel: Kernel) -> None:
+    """The access token has a minute left, of the hour it was given for."""
+    record = msgspec.structs.replace(record_of(kernel), expires_at=time.time() + 60)
+    kernel.agents.logins._records.put(msgspec.structs.replace(record, obtained_at=0.0))
+    kernel.agents.logins._refreshing.wake()
 
 
 # -- waiting -------------------------------------------------------------------------------------
