@@ -74,6 +74,13 @@ def test_from_the_list_to_removal(cli: Cli, ask: Json, file: Path) -> None:
     assert done.returncode == 125 and b"tiny is not installed" in done.stderr
 
 
+def test_what_nobody_has_tried_is_said(cli: Cli, ask: Json) -> None:
+    lines = {line.split()[0]: line for line in cli("agent", "list").stdout.decode().splitlines()}
+    assert "(not tested)" in lines["goose"] and "(not tested)" not in lines["claude"]
+    assert "Not tested here" in cli("agent", "show", "goose").stdout.decode()
+    assert {one["name"]: one["tested"] for one in ask("agent", "list")}["claude"]
+
+
 def test_what_went_wrong_is_told(cli: Cli, file: Path) -> None:
     file.write_text(text("1.0", "echo first; echo E404 not found >&2; exit 7"))
     done = cli("agent", "install", "-q", "tiny", "nobody")
@@ -81,7 +88,7 @@ def test_what_went_wrong_is_told(cli: Cli, file: Path) -> None:
     assert done.returncode == 125 and done.stdout == b""
     assert "  first\n  E404 not found\n" in error
     assert "tiny can't be installed: step 1 of 1: the command ended with status 7" in error
-    assert "no agent 'nobody'" in error and "aider, claude" in error
+    assert "no agent 'nobody'" in error and "claude, codex" in error
     file.write_text("name = 5")
     listed = cli("agent", "list")
     assert listed.returncode == 0 and b"broken file" in listed.stdout

@@ -220,3 +220,33 @@ def test_interrupt_of_a_terminal_is_the_guests(box: str, daemon_dir: Path) -> No
             sent = True
     os.close(fd)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+def test_the_terminal_of_a_job_is_left_and_taken_up_again(box: str, daemon_dir: Path) -> None:
+    script = "echo up; while read x; do echo got-$x; test $x != end || exit 8; done"
+    job = subprocess.run(
+        [*COMMAND, "job", "start", "--tty", box, "--", "sh", "-c", script],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+    ).stdout.strip()  # fmt: skip
+
+    def attached(words: list[tuple[bytes, bytes]]) -> tuple[int, bytes]:
+        """Types each word when what is before it was shown."""
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execv(COMMAND[0], [*COMMAND, "attach", job])
+        output, deadline = b"", time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            if words and words[0][0] in output:
+                os.write(fd, words.pop(0)[1])
+            if select.select([fd], [], [], 0.2)[0]:
+                try:
+                    output += os.read(fd, 4096)
+                except OSError:
+                    break
+        os.close(fd)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), output
+
+    code, output = attached([(b"up", b"one\r"), (b"got-one", b"\x1c\x1c")])
+    assert (code, b"left running" in output) == (0, True), output
+    code, output = attached([(b"got-one", b"end\r")])
+    assert (code, b"got-end" in output) == (8, True), output

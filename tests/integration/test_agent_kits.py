@@ -199,7 +199,13 @@ async def test_kept_over_stop_and_start(
 @pytest.mark.parametrize(
     ("step", "check", "needs", "words", "hint"),
     [
-        ("echo so far; exit 3", "[]", "[]", "step 1 of 1: .*status 3.*so far", "agent install"),
+        (
+            "echo why; echo so far; exit 3",
+            "[]",
+            "[]",
+            r"1 of 1: .*status 3.*why \| so",
+            "agent install",
+        ),
         (MADE, '["sh", "-c", "echo broken; exit 1"]', "[]", "does not work: .*broken", "install"),
         ("true", '["not-there"]', "[]", "does not work", "install"),
         (MADE, "[]", '["sh", "npm-that-is-not-here"]', "no npm-that-is-not-here", "its shop"),

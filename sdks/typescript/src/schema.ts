@@ -1544,6 +1544,7 @@ export interface components {
             pinned: string;
             own: boolean;
             modes: string[];
+            tested: boolean;
             kit: components["schemas"]["KitInfo"] | null;
             older: components["schemas"]["KitInfo"][];
             problem: string | null;
@@ -1568,6 +1569,7 @@ export interface components {
          * @description An agent. `version`: what new sessions get; `pinned`: what its file says, where another one
          *         was chosen. `own`: the file is the user's. `kit`: None if it is not installed in this version;
          *         `older`: other kits of it. `problem`: why its file can't be used. `modes`: how it can be run.
+         *         `tested`: it is run in this project's tests.
          */
         AgentInfo: {
             name: string;
@@ -1577,6 +1579,7 @@ export interface components {
             pinned: string;
             own: boolean;
             modes: string[];
+            tested: boolean;
             kit: components["schemas"]["KitInfo"] | null;
             older: components["schemas"]["KitInfo"][];
             problem: string | null;
@@ -2552,7 +2555,7 @@ export interface components {
         /**
          * LoginBox
          * @description A sandbox for one login. `command` is to be run in it, on a terminal; `warning` is to be said
-         *         first.
+         *         first, and `hint` if there is one: what to do there.
          */
         LoginBox: {
             sandbox: string;
@@ -2561,6 +2564,7 @@ export interface components {
                 [key: string]: string;
             };
             warning: string;
+            hint: string;
         };
         /**
          * LoginHarvest
@@ -4834,6 +4838,7 @@ export interface operations {
                 rows?: number;
                 columns?: number;
                 recent?: number;
+                whole?: boolean;
             };
             header?: never;
             path: {

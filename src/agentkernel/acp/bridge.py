@@ -240,6 +240,8 @@ class Bridge:
                 why = f"the agent has ended: {result.outcome}, exit code {result.exit_code}"
         except AgentKernelError as error:
             why = f"the agent can't be reached any more: {error.message}"
+        except Exception as error:
+            why = f"internal error: {type(error).__name__}"
         log(why)
         for asked in list(self._of_editor.values()):
             await self._fail(asked.id, Failure(wire.INTERNAL_ERROR, why))
@@ -308,8 +310,10 @@ class Bridge:
         await self.editor.send(Answer(asked.id, result, error))
 
     async def _end_turn(self, settling: Settling, asked: _Asked, answer: Answer) -> None:
-        await settling.settle(asked.session)
-        await self.editor.send(answer)
+        try:
+            await settling.settle(asked.session)
+        finally:
+            await self.editor.send(answer)
 
     # -- to the editor --------------------------------------------------------------------------
 
@@ -349,6 +353,7 @@ class Bridge:
                 with contextlib.suppress(asyncio.CancelledError):
                     await running.reading
             await link.close()
+            running.opened.inside.close()
         turns = any(asked.method == "session/prompt" for asked in self._of_editor.values())
         await self.opener.leave(idle=not turns)
         await self.editor.finish()

@@ -43,7 +43,7 @@ if python3 -m pip --version >/dev/null 2>&1; then
 elif command -v npm >/dev/null && command -v node >/dev/null; then
     case $(uname -m) in aarch64) cpu=arm64 ;; *) cpu=x64 ;; esac
     npm install --silent --ignore-scripts --no-audit --no-fund --prefix "$kit/.npm" \\
-        "node-linux-$cpu@$version"
+        "node-linux-$cpu@${version%%.*}"
     mv "$kit/.npm/node_modules/node-linux-$cpu" "$kit/node"
     rm -rf "$kit/.npm"
 else

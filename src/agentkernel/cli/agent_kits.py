@@ -43,7 +43,7 @@ def _list(options: argparse.Namespace, agents: Agents) -> int:
     if options.json:
         print(json.dumps(found))
         return 0
-    rows = [(entry["name"], entry.get("version") or "-", _state(entry), entry["title"])
+    rows = [(entry["name"], entry.get("version") or "-", _state(entry), _title(entry))
             for entry in found]  # fmt: skip
     show_table(("NAME", "VERSION", "INSTALLED", "TITLE"), rows)
     for entry in found:
@@ -52,12 +52,19 @@ def _list(options: argparse.Namespace, agents: Agents) -> int:
     return 0
 
 
+def _title(entry: dict[str, Any]) -> str:
+    untested = not entry.get("tested") and not entry.get("own") and not entry.get("problem")
+    return str(entry["title"]) + (" (not tested)" if untested else "")
+
+
 def _state(entry: dict[str, Any]) -> str:
     if entry.get("problem"):
         return "broken file"
     if entry.get("kit"):
         return "yes"
     older = [kit["version"] for kit in entry.get("older", ())]
+    if entry["version"] in older:
+        return "no (made in another way)"
     return f"no ({', '.join(older)} is)" if older else "no"
 
 
@@ -72,7 +79,8 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
     install, network, login = (definition[part] for part in ("install", "network", "login"))
     lines = [
         ("name", entry["name"]),
-        ("title", entry["title"]),
+        ("title", _title(entry)),
+        ("note", definition["notes"]),
         ("home", entry.get("home")),
         ("version", version),
         ("file", "your own" if entry["own"] else "comes with agentkernel"),

@@ -7,6 +7,7 @@ with this package. An agent of one's own has the long form alone.
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -60,9 +61,19 @@ def add_agent(commands: Any) -> None:
 
 def add_short(commands: Any, agent: str) -> None:
     """`agentkernel claude`: as `agent run claude`."""
-    parser = commands.add_parser(agent, help=f"as `agent run {agent}`", description=_RUN)
+    parser = commands.add_parser(
+        agent, help=f"as `agent run {agent}`", description=_RUN, parents=[_run_options()]
+    )
+    parser.takes_words = True
     parser.set_defaults(agent=agent)
+
+
+@cache
+def _run_options() -> Parser:
+    """Made once for all agents: whoever asks for --help waits for it."""
+    parser = Parser(add_help=False)
     _add_run_options(parser)
+    return parser
 
 
 def main(options: argparse.Namespace) -> int:

@@ -116,7 +116,8 @@ async def a_terminal_is_one(bench: Bench) -> None:
 
 
 async def a_job_outlives_its_caller(bench: Bench) -> None:
-    """a job goes on without a connection, and its output is there from any offset afterwards"""
+    """a job goes on without a connection, its output is there from any offset afterwards, and its
+    terminal, if it has one, is what it was"""
     blueprint = bench.blueprint()
     sandbox = await bench.backend().create(blueprint)
     try:
@@ -124,6 +125,8 @@ async def a_job_outlives_its_caller(bench: Bench) -> None:
         options = ProcessOptions(job=True, stdin=True)
         job = start_command(sandbox, ["sh", "-c", "echo one; read x; echo two $x"], options, id=id)
         await read_until(job, b"one\n")
+        screen = start(sandbox, "echo up; read x; stty size; echo $x", job=True, pty=(24, 80))
+        await read_until(screen, b"up\r\n")
         sandbox.channel.close()
         again = await bench.backend().reattach(blueprint)
         expect(again is not None, "the sandbox was not found again")
@@ -134,6 +137,10 @@ async def a_job_outlives_its_caller(bench: Bench) -> None:
         await attached.write(b"more\n")
         expect(await ended(attached) == b"two more\n", "the rest of the output")
         expect(attached.status and attached.status.exit_code == 0, attached.status)
+        screen = GuestProcess.attach(sandbox.channel, screen.id, stdout_offset=4)
+        screen.resize(50, 132)
+        await screen.write(b"go\n")
+        expect(b"50 132\r\ngo\r\n" in await ended(screen), "the terminal")
     finally:
         await sandbox.destroy()
     await bench.expect_gone(blueprint.id)

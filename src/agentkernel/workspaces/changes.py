@@ -23,6 +23,9 @@ MOST_CHANGES = 20_000
 _MOST_DEPTH = 200
 # Bigger ones are taken for changed: comparing them would take too long.
 _MOST_COMPARED = 1 << 30
+# Notes that a program writes for itself where nothing else looks: OpenCode's id of the project. No
+# change of the project, and never applied.
+_NOTES = frozenset({".git/opencode"})
 _OPAQUE, _ORIGIN = "user.overlay.opaque", "user.overlay.origin"
 
 
@@ -97,6 +100,8 @@ class Reader:
         names = os.listdir(upper)
         for name in names:
             path = f"{at}/{name}" if at else name
+            if path in _NOTES:
+                continue
             try:
                 self._entry(upper, lower, name, path, opaque=opaque, depth=depth)
             except FileNotFoundError:

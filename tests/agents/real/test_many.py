@@ -5,20 +5,25 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from ..scripted import Edit, Run, Say, Script, ScriptedModels, Turn, Write
+from ..scripted import Edit, Read, Run, Say, Script, ScriptedModels, Turn, Write
+from ..scripted.tools import block
 from .lab import AGENTS, Finished, Lab, make_project
 
 SHARED = "first\nthe line that everybody wants\nlast\n"
 
 
 def _turns(agent: str) -> list[Turn]:
-    given: list[Turn] = [
+    wanted, mine = "the line that everybody wants", f"the line of {agent}"
+    if agent == "aider":  # all of it in one answer, after which it ends
+        own = block(f"{agent}.txt", "", f"by {agent}")
+        return [Say(own + block("shared.txt", wanted, mine))]
+    return [
+        Read("shared.txt"),
         Write(f"{agent}.txt", f"by {agent}\n"),
-        Edit("shared.txt", "the line that everybody wants", f"the line of {agent}"),
+        Edit("shared.txt", wanted, mine),
         Run("ls"),
         Say(f"{agent} is done."),
     ]
-    return [turn for turn in given if agent != "aider" or not isinstance(turn, Run)]
 
 
 def test_five_agents_at_once(lab: Lab, models: ScriptedModels, tmp_path: Path) -> None:

@@ -55,9 +55,10 @@ def answer(turn: Turn, conversation: Conversation) -> str | Call:
         return _shell(f"cat {turn.path}", conversation)
     if _PATCH in tools and not _first((*_EDIT, *_WRITE), tools):
         patch = _patch(turn, path)
-        if tools[_PATCH] is None:
+        fields = tools[_PATCH]
+        if fields is None:
             return Call(_PATCH, {}, patch)
-        return Call(_PATCH, {"input": patch})
+        return Call(_PATCH, {"patchText" if "patchText" in fields else "input": patch})
     if isinstance(turn, Edit):
         if name := _first(_EDIT, tools):
             offered = tools[name]
@@ -126,9 +127,9 @@ def _by_text(turn: Turn) -> str:
     """For an agent that reads blocks out of the text. What it can't be told to do is said."""
     match turn:
         case Edit():
-            return _block(turn.path, turn.old, turn.new)
+            return block(turn.path, turn.old, turn.new)
         case Write():
-            return _block(turn.path, "", turn.content)
+            return block(turn.path, "", turn.content)
         case Read():
             return f"Please add `{turn.path}` to the chat."
         case Run():
@@ -136,6 +137,7 @@ def _by_text(turn: Turn) -> str:
     raise NoTool(f"an agent without tools can't do {turn}")
 
 
-def _block(path: str, old: str, new: str) -> str:
+def block(path: str, old: str, new: str) -> str:
+    """A change as agents without tools read it."""
     parts = [path, "```", "<<<<<<< SEARCH", *old.splitlines(), "=======", *new.splitlines()]
     return "\n".join([*parts, ">>>>>>> REPLACE", "```", ""])

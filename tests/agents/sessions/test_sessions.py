@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentkernel.errors import (
@@ -294,3 +295,27 @@ async def test_one_that_floods_lines_leaves_room_for_others(kernel: Kernel) -> N
     assert await turns > 400
     assert sum(event.kind == "output" for event in log) == 50_000
     assert "after" in str(log[-3:])
+
+
+async def test_nothing_that_an_agent_prints_ends_its_log(kernel: Kernel) -> None:
+    lines = [
+        b'{"type":"assistant","half":"\\ud800","session_id":"\\udfff"}',
+        b'{"type":"result","session_id":"-rf","total_cost_usd":1e999,"num_turns":-1}',
+        b'{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash",'
+        b'"input":{"command":"a\\ud800"}}]}}',
+        b"[" * 20_000,
+        b'{"a":' * 2000 + b"1" + b"}" * 2000,
+        b"\xff\xfe\x00\x1b]0;title\x07",
+        b"null",
+    ]
+    task = "\n".join(f"raw {line.hex()}" for line in lines)
+    session = await start(kernel, task)
+    log = await events(kernel, session.id)
+    assert [event.seq for event in log] == list(range(1, len(log) + 1))
+    assert log[-1].kind == "ended"
+    said = [event for event in log if event.kind in ("agent", "output")]
+    assert len(said) == len(lines) + 2, "a line was lost"
+    summary = await kernel.agents.sessions.summary(session.id)
+    msgspec.json.encode(summary)
+    assert summary.commands == ["a\\ud800"]
+    assert summary.session.conversation and summary.session.conversation.startswith("c-")

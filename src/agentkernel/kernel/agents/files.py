@@ -27,6 +27,7 @@ import msgspec
 
 from agentkernel.errors import NotFoundError, StateError
 from agentkernel.kernel.agents.model import AgentEvent, EventKind
+from agentkernel.texts import encodable
 
 MAX_EVENTS: Final = 64 << 20
 MAX_CAST: Final = 64 << 20
@@ -158,7 +159,12 @@ class SessionWriter:
     def tell(self, kind: EventKind, body: dict[str, Any]) -> AgentEvent | None:
         """The event as it is now in the log; None: there is no room for it."""
         event = AgentEvent(seq=self._seq + 1, at=time.time(), kind=kind, body=body)
-        line = _encode(event) + b"\n"
+        try:
+            line = _encode(event) + b"\n"
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            # JSON that a guest wrote can say what no text is.
+            event = msgspec.structs.replace(event, body=_clean_body(body))
+            line = _encode(event) + b"\n"
         most = MAX_EVENTS if kind in _BULKY else MAX_EVENTS + _ROOM_FOR_ENDS
         if self._events_bytes + len(line) > most:
             if self._full:
@@ -229,6 +235,15 @@ class SessionWriter:
                 os.ftruncate(fd, before)
             return False
         return True
+
+
+def _clean_body(body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        cleaned: dict[str, Any] = encodable(body)
+        _encode(cleaned)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return {"note": "what was said here can't be written down"}
+    return cleaned
 
 
 def private(path: Path, flags: int) -> int:

@@ -69,6 +69,8 @@ _KINDS: Final = {
 _MAX_LOCKS: Final = 32
 # Of a script its beginning is shown.
 _MAX_TEXT: Final = 160
+# The last line of every npm that fails, about a file that is gone with the sandbox.
+_LOG: Final = "A complete log of this run"
 
 
 async def install(
@@ -115,7 +117,8 @@ class _Work:
         await self._report(BuildStarted(steps=self._count))
         if not self._steps:
             return
-        async with self._sandbox(kit, "registries") as id:
+        reach = NetworkRequest(presets=["registries"], allow=list(self._definition.install.hosts))
+        async with self._sandbox(kit, reach) as id:
             await self._refuse_missing(id)
             entries = install_path(self._definition, self._fill)
             for number, words in enumerate(self._steps, 1):
@@ -123,7 +126,7 @@ class _Work:
                 await while_space(self._kernel, work)
 
     async def look(self, kit: VolumeMount) -> list[KitLock]:
-        async with self._sandbox(kit, NONE) as id:
+        async with self._sandbox(kit, NetworkRequest(presets=[NONE])) as id:
             locks = await self._locks(id)
             if self._check:
                 entries = path_entries(self._definition, self._fill)
@@ -131,11 +134,11 @@ class _Work:
             return locks
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, kit: VolumeMount, network: str) -> AsyncIterator[str]:
+    async def _sandbox(self, kit: VolumeMount, network: NetworkRequest) -> AsyncIterator[str]:
         """It ends with this process. Nobody but us finds it, so nobody adds to the kit."""
         spec = SandboxSpec(
             host_env=self._host_env,
-            network=NetworkRequest(presets=[network]),
+            network=network,
             unlimited_disk=True,
         )
         record = await self._kernel.create(
@@ -191,14 +194,15 @@ class _Work:
         self, number: int, text: str, status: ExitStatus, output: list[str]
     ) -> AgentInstallError:
         name = self._definition.name
-        said = next((line.strip() for line in reversed(output) if line.strip()), "")
+        lines = [line.strip() for line in output if line.strip() and _LOG not in line]
+        said = " | ".join(lines[-4:])
         what = (
             f"{name} is installed but does not work"
             if number > len(self._steps)
             else f"{name} can't be installed: step {number} of {len(self._steps)}"
         )
         return AgentInstallError(
-            f"{what}: {ending(status)}: {text[:_MAX_TEXT]}" + (f": {said[:300]}" if said else ""),
+            f"{what}: {ending(status)}: {text[:80]}" + (f": {said[:400]}" if said else ""),
             hint=f"all that it wrote: agentkernel agent install {name}; what it may reach while it "
             "is installed are the package registries that this machine's own clients use",
             agent=name,

@@ -125,6 +125,7 @@ class Kits:
             pinned=pinned.version,
             own=self._definitions.own(name),
             modes=modes_of(definition),
+            tested=definition.tested,
             kit=next((kit for kit in kits if kit.current), None),
             older=[kit for kit in kits if not kit.current],
         )

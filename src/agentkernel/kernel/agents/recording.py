@@ -28,6 +28,7 @@ from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.shared_jobs import Listener
 
 _KEEP_SECONDS: Final = 0.25
+_MAX_ID: Final = 512
 _SHOWN_OF_LONG: Final = 4096
 # Lines of one session, before it is another's turn.
 _AT_ONCE: Final = 100
@@ -141,8 +142,9 @@ class Recorder:
         await self._process.write(line + b"\n")
 
     def found(self, conversation: str) -> None:
-        self.reader.conversation = conversation
-        self._changed()
+        if 0 < len(conversation) <= _MAX_ID and conversation.isprintable():
+            self.reader.conversation = conversation
+            self._changed()
 
     def used(self, usage: AgentUsage) -> None:
         self.reader.usage = usage

@@ -17,6 +17,7 @@ from agentkernel.kernel.agents.model import AgentSession, AgentSummary, HostSeen
 from agentkernel.kernel.agents.recording import Reader, read_event
 from agentkernel.kernel.threads import in_thread
 from agentkernel.network.policy.model import TOOLS_HOST
+from agentkernel.texts import encodable
 
 if TYPE_CHECKING:
     from agentkernel.kernel.kernel import Kernel
@@ -57,7 +58,7 @@ async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> Ag
         complete = complete and not diff.truncated and len(diff.changes) <= MAX_CHANGED
     return AgentSummary(
         session=session,
-        commands=list(reader.commands),
+        commands=encodable(reader.commands),
         hosts=hosts,
         denied=denied,
         changed=changed,
