@@ -45,6 +45,8 @@ def answer(turn: Turn, conversation: Conversation) -> str | Call:
         for name in tools:
             if name == turn.tool or name.endswith(turn.tool):
                 return Call(name, turn.arguments)
+        if conversation.in_code and turn.tool.startswith("mcp__"):
+            return Call(turn.tool, turn.arguments)  # those are there without being listed
         raise NoTool(f"no tool {turn.tool} among {sorted(tools)}")
     if isinstance(turn, Run):
         return _shell(turn.command, conversation)
