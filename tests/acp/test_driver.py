@@ -14,8 +14,10 @@ import pytest
 
 from agentkernel.backends.local.directory import SandboxDirectory
 from agentkernel.errors import ConflictError, InvalidInputError, NotFoundError
+from agentkernel.guest.processes import AttachedProcess
 from agentkernel.kernel.agents.model import AgentEvent, AgentRequest, AgentSession
 from agentkernel.kernel.kernel import Kernel
+from agentkernel.kernel.shared_jobs import KEEP
 from agentkernel.kernel.spec import SandboxSpec
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +188,37 @@ async def test_a_daemon_that_is_gone_in_a_turn(own_state: Path, project: Path) -
         await kernel.agents.sessions.prompt(session.id, "say three")
         assert said(await until_turn_ends(kernel, session.id, after)) == ["three"]
         await kernel.remove(session.sandbox)
+
+
+async def test_one_who_must_miss_nothing(kernel: Kernel) -> None:
+    """Two listen to a job that writes more than is kept for them; the slow one has all of it if it
+    asked for that, and misses some if not."""
+    size = 3 * KEEP
+    box = await kernel.create(SandboxSpec())
+
+    async def listen(*, whole: bool) -> tuple[int, bool]:
+        job = await kernel.jobs.start(box.id, ["head", "-c", str(size), "/dev/zero"])
+        async with (
+            kernel.jobs.attach(job.id, shared=True) as fast,
+            kernel.jobs.attach(job.id, shared=True, whole=whole) as slow,
+        ):
+            reading = asyncio.ensure_future(_drain(fast))
+            if not whole:
+                await asyncio.wait((reading,))  # it begins when the other has all of it
+            got = await _drain(slow)
+            assert await reading == (size, True)
+        return got
+
+    assert await listen(whole=True) == (size, True)
+    got, complete = await listen(whole=False)
+    assert got < size and not complete
+
+
+async def _drain(process: AttachedProcess) -> tuple[int, bool]:
+    """How much came, and whether nothing was left out."""
+    got, complete = 0, True
+    while (chunk := await process.output()) is not None:
+        complete = complete and chunk.offset == got
+        got += len(chunk.data)
+        await asyncio.sleep(0)
+    return got, complete

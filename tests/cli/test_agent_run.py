@@ -68,6 +68,8 @@ def test_a_task_is_done_shown_and_applied(cli: Cli, ask: Json, project: Path) ->
     summary = json.loads((project.parent / "summary.json").read_text())
     assert summary["session"]["id"] == session["id"] and summary["usage"]["cost_usd"] == 0.25
     assert session["sandbox"] in boxes(ask)
+    done = cli("agent", "summary", session["sandbox_name"])
+    assert b"A! .envrc" in done.stdout and b"$0.2500" in done.stdout, done
     # The rest, once the user has looked at it.
     done = cli("agent", "diff", "--stat", session["id"])
     assert b"A! .envrc" in done.stdout and b"held back" in done.stderr
@@ -81,7 +83,9 @@ def test_a_task_is_done_shown_and_applied(cli: Cli, ask: Json, project: Path) ->
         if line
     ]
     assert {"agent", "ended"} <= {event["kind"] for event in events}
-    assert cli("sandbox", "remove", session["sandbox"]).returncode == 0
+    assert cli("agent", "forget", session["id"]).returncode == 0
+    assert sessions(ask, project) == [] and session["sandbox"] not in boxes(ask)
+    assert cli("agent", "forget", session["id"]).returncode == 125
 
 
 def test_its_own_events_and_its_exit_code(cli: Cli, ask: Json, project: Path) -> None:
@@ -100,6 +104,25 @@ def test_its_own_events_and_its_exit_code(cli: Cli, ask: Json, project: Path) ->
 def test_a_time_limit_is_told_as_that_of_run(cli: Cli, project: Path) -> None:
     done = cli("agent", "run", NAME, "--timeout", "1", "--rm", "sleep 60")
     assert done.returncode == 124 and b"--timeout" in done.stderr, done.stderr
+
+
+def test_who_came_later_ends_nothing(cli: Cli, ask: Json, project: Path) -> None:
+    """And a daemon that is killed meanwhile is waited for, without a line twice or not at all."""
+    task = "echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo late"
+    command = [*COMMAND, "agent", "run", NAME, "--rm", task]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as first:
+        assert first.stdout is not None and b"begun" in first.stdout.readline()
+        (session,) = sessions(ask, project)
+        words = [*COMMAND, "agent", "attach", session["id"]]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second:
+            assert second.stdout is not None and b"begun" in second.stdout.readline()
+            second.send_signal(signal.SIGINT)
+            _, told = second.communicate(timeout=50)
+        assert second.returncode == 128 + signal.SIGINT and b"it goes on" in told, told
+        os.kill(ask("daemon", "status")["pid"], signal.SIGKILL)
+        assert cli("exec", session["sandbox"], "--", "touch", "/tmp/go").returncode == 0
+        out, told = first.communicate(timeout=50)
+    assert first.returncode == 0 and out == b"late\nall done\n", (out, told)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

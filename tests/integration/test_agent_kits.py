@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentkernel.backends.local import idmaps
 from agentkernel.errors import (
     AgentInstallError,
     ConflictError,
     InvalidInputError,
     NotFoundError,
+    UnsupportedError,
 )
 from agentkernel.kernel.agents.kit_model import KITS
 from agentkernel.kernel.building.model import (
@@ -30,6 +32,7 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer
 from agentkernel.kernel.volumes import OURS
 from agentkernel.network.policy.request import NetworkRequest
+from tests.oci_images import add_image, busybox_layer
 
 # An agent whose program is a script that says its version.
 MADE = """
@@ -199,7 +202,13 @@ async def test_kept_over_stop_and_start(
 @pytest.mark.parametrize(
     ("step", "check", "needs", "words", "hint"),
     [
-        ("echo so far; exit 3", "[]", "[]", "step 1 of 1: .*status 3.*so far", "agent install"),
+        (
+            "echo why; echo so far; exit 3",
+            "[]",
+            "[]",
+            r"1 of 1: .*status 3.*why \| so",
+            "agent install",
+        ),
         (MADE, '["sh", "-c", "echo broken; exit 1"]', "[]", "does not work: .*broken", "install"),
         ("true", '["not-there"]', "[]", "does not work", "install"),
         (MADE, "[]", '["sh", "npm-that-is-not-here"]', "no npm-that-is-not-here", "its shop"),
@@ -337,3 +346,21 @@ async def test_no_volume_of_a_user_gets_in_the_way(kernel: Kernel, definitions: 
     await kernel.remove(record.id)
     (mine,) = await kernel.volumes.list("local")
     await kernel.volumes.remove(mine.id)
+
+
+async def test_whatever_image_the_sandbox_stands_on(kernel: Kernel, definitions: Path) -> None:
+    define(definitions)
+    mount = await kernel.agents.kits.ready(kernel.agents.definitions.get("tiny"))
+    store = kernel.images.store
+    with store.adding():
+        add_image(store, "localhost/kit-base:1", [busybox_layer()], Env=["PATH=/bin"])
+    spec = SandboxSpec(image="localhost/kit-base:1", network=OFFLINE.network)
+    if not idmaps.is_host_root() and idmaps.find_subids():
+        with pytest.raises(UnsupportedError, match="can have no volumes"):
+            await kernel.create(spec, mounts=[mount])
+    else:
+        record = await kernel.create(spec, mounts=[mount])
+        assert await said(kernel, record.id, f"{KITS}/tiny/bin/tiny") == "hello 1.0"
+        assert "ead-only" in await said(kernel, record.id, "/bin/touch", f"{KITS}/tiny/x")
+        await kernel.remove(record.id)
+    await kernel.images.remove("localhost/kit-base:1")

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .daemon_process import Daemon
+from agentkernel.conformance.footprint import Footprint, wait_until_gone
+
+from .daemon_process import Daemon, eventually
 
 LESS = {"Agentkernel-Owner": "mcp:claude"}
 
 
-@pytest.fixture
-def tiny(daemon: Daemon) -> Iterator[str]:
+def define(install: str) -> Path:
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "agentkernel" / "agents" / "tiny.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        'name = "tiny"\ntitle = "Tiny"\nversion = "1"\n[install]\ncheck = ["true"]\n'
+        f'name = "tiny"\ntitle = "Tiny"\nversion = "1"\n[install]\n{install}\n'
         '[command]\nheadless = ["true"]\n'
     )
+    return path
+
+
+@pytest.fixture
+def tiny(daemon: Daemon) -> Iterator[str]:
+    path = define('check = ["true"]')
     yield "tiny"
     daemon.request("DELETE", "/v1/agents/tiny/kit")
     path.unlink()
@@ -71,3 +79,36 @@ def test_bad_requests(
     assert problem["code"] in ("not_found", "invalid_input", "invalid_request")
     _, info = daemon.request("GET", f"/v1/agents/{tiny}")
     assert info["kit"] is None and info["older"] == []
+
+
+def test_a_killed_daemon_leaves_nothing_of_an_installation(own_daemon: Daemon) -> None:
+    """In the middle of a step, with the kit half filled, a way out and a process of its own."""
+    path = define(
+        """steps = [["sh", "-c", "echo half > {kit}/half; setsid sleep 999 & sleep 999"]]"""
+    )
+    boxes, volumes = own_daemon.state_dir / "runs", own_daemon.state_dir / "volumes"
+
+    def ask() -> None:
+        with pytest.raises(OSError):
+            own_daemon.request("POST", "/v1/agents/tiny/install", {})
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    eventually(lambda: bool(list(volumes.glob("*/data/half"))))
+    (box,) = os.listdir(boxes)
+    own_daemon.kill()
+    asking.join()
+    own_daemon.start()
+    footprint = Footprint(
+        ids=frozenset({box}),
+        state_dir=own_daemon.state_dir,
+        processes=frozenset(),
+        namespaces=frozenset(),
+    )
+    assert wait_until_gone(footprint) == []
+    assert os.listdir(volumes) == []
+    assert own_daemon.request("GET", "/v1/agents/tiny")[1]["kit"] is None
+    define("""steps = [["true"]]""")
+    assert own_daemon.request("POST", "/v1/agents/tiny/install", {})[0] == 200
+    assert own_daemon.request("DELETE", "/v1/agents/tiny/kit")[0] == 204
+    path.unlink()

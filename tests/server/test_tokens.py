@@ -107,6 +107,21 @@ def test_workspaces_need_the_scope_of_directories(
     assert refused["code"] == "invalid_input", refused
 
 
+def test_servers_of_this_machine_need_the_scope_of_directories(
+    network_daemon: NetworkDaemon,
+) -> None:
+    """An agent's MCP server is reached by a rule, which the caller has to be allowed to make."""
+    plain = network_daemon.caller("no-server")
+    allowed = network_daemon.caller("server", scopes=["exec", "manage", "host-paths"])
+    for url in ("http://127.0.0.1:3210/mcp", "http://localhost:1/", "http://10.0.0.8:80/x"):
+        wanted = {"agent": "no-such", "mcp": [{"name": "it", "url": url}]}
+        status, refused = plain.request("POST", "/v1/agent-sessions", wanted)
+        assert (status, refused["details"]) == (403, {"needed": "host-paths"}), url
+        assert allowed.request("POST", "/v1/agent-sessions", wanted)[0] == 404, url
+    public = {"agent": "no-such", "mcp": [{"name": "it", "url": "https://mcp.example.org/"}]}
+    assert plain.request("POST", "/v1/agent-sessions", public)[0] == 404
+
+
 def test_nobody_gives_away_what_they_have_not(network_daemon: NetworkDaemon) -> None:
     admin = network_daemon.caller("small-admin", scopes=["read", "admin"])
     status, refused = admin.request("POST", "/v1/tokens", {"name": "x", "scopes": ["host-paths"]})

@@ -156,7 +156,7 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     "startAgentSession": ("agent_sessions.start", "agent run"),
     "listAgentSessions": ("agent_sessions.list", "agent sessions"),
     "getAgentSession": ("agent_sessions.get, AgentSession.refresh", "agent attach"),
-    "removeAgentSession": ("AgentSession.remove", No("`sandbox remove` ends its sandbox")),
+    "removeAgentSession": ("AgentSession.remove", "agent forget"),
     "stopAgentSession": ("AgentSession.stop", "agent stop"),
     "streamAgentSessionEvents": ("AgentSession.events, AgentSession.wait", "replay"),
     "promptAgentSession": (
@@ -165,7 +165,7 @@ TABLE: dict[str, tuple[str | No, str | No]] = {
     ),
     "cancelAgentSession": ("AgentSession.cancel", No("as promptAgentSession")),
     "answerAgentSession": ("AgentSession.answer", No("as promptAgentSession")),
-    "summarizeAgentSession": ("AgentSession.summary", No("`agent run` shows it at its end")),
+    "summarizeAgentSession": ("AgentSession.summary", "agent summary"),
     "diffAgentSession": ("AgentSession.diff", "agent diff"),
     "applyAgentSession": ("AgentSession.apply", "agent apply"),
     "getAgentSessionRecording": ("AgentSession.recording", "replay"),

@@ -1,5 +1,6 @@
 /** agentkernel: the place where AI agents run code. The public door. */
 
+export { Agent, type AgentOptions, type AgentTurn, type AgentUpdate } from "./agent.ts";
 export { AgentLogins, type LoginBox, type LoginStatus } from "./agent-logins.ts";
 export {
   AgentSession,

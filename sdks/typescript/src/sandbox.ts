@@ -7,6 +7,7 @@
  */
 
 import { randomUUID } from "node:crypto";
+import { Agent, type AgentOptions } from "./agent.ts";
 import { type CallOptions, type Client, LONG_CALL_SECONDS, sharedClient } from "./client.ts";
 import {
   type Command,
@@ -264,6 +265,14 @@ export class Sandbox implements AsyncDisposable {
   async remove(options: CallOptions = {}): Promise<void> {
     const { signal } = options;
     await this.#client.call("DELETE", this.#path, { seconds: LONG_CALL_SECONDS, signal });
+  }
+
+  /**
+   * An agent of this sandbox, for prompts: one that it was made with (`agents: ["claude"]`), or by
+   * `command` anything in it that speaks the Agent Client Protocol.
+   */
+  agent(name?: string, options: AgentOptions = {}): Agent {
+    return new Agent(this.#client, this.id, name, options);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -2555,7 +2555,7 @@ export interface components {
         /**
          * LoginBox
          * @description A sandbox for one login. `command` is to be run in it, on a terminal; `warning` is to be said
-         *         first.
+         *         first, and `hint` if there is one: what to do there.
          */
         LoginBox: {
             sandbox: string;
@@ -2564,6 +2564,7 @@ export interface components {
                 [key: string]: string;
             };
             warning: string;
+            hint: string;
         };
         /**
          * LoginHarvest
@@ -4837,6 +4838,7 @@ export interface operations {
                 rows?: number;
                 columns?: number;
                 recent?: number;
+                whole?: boolean;
             };
             header?: never;
             path: {

@@ -1,7 +1,10 @@
-/** Agents: listed, shown; what is none is refused. */
+/** Agents: listed, installed, removed; what is none is refused. */
 
-import { expect, test } from "vitest";
+import * as fs from "node:fs";
+import * as path from "node:path";
+import { expect, inject, test } from "vitest";
 import {
+  AgentInstallError,
   Host,
   InvalidInputError,
   LoginEndedError,
@@ -45,4 +48,27 @@ test("logins: kept, shown without a token, forgotten", async () => {
   expect(await rejection(logins.remove("claude"))).toBeInstanceOf(NotFoundError);
   expect(await rejection(logins.begin("aider"))).toBeInstanceOf(UnsupportedError);
   expect(await rejection(logins.harvest("codex", "nobody"))).toBeInstanceOf(NotFoundError);
+});
+
+test("one's own, installed and removed", async () => {
+  const file = path.join(inject("stateDir"), "config", "agentkernel", "agents", "tiny.toml");
+  fs.mkdirSync(path.dirname(file), { recursive: true });
+  const define = (check: string) =>
+    fs.writeFileSync(
+      file,
+      `name = "tiny"\ntitle = "Tiny"\nversion = "1.0"\n[install]\ncheck = ["${check}"]\n` +
+        `[command]\nheadless = ["true"]\n`,
+    );
+  define("false");
+  const failed = await rejection(agents.install("tiny"));
+  expect(failed).toBeInstanceOf(AgentInstallError);
+  define("true");
+  const told: string[] = [];
+  const kit = await agents.install("tiny", { progress: (kind) => told.push(kind) });
+  expect(kit).toMatchObject({ agent: "tiny", version: "1.0", current: true, sandboxes: 0 });
+  expect(told).toEqual(["started", "step", "done"]);
+  expect((await agents.update("tiny", { version: "1.1" })).version).toBe("1.1");
+  await agents.remove("tiny");
+  expect((await agents.get("tiny")).kit).toBeNull();
+  fs.unlinkSync(file);
 });

@@ -96,6 +96,11 @@ class Bridge:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if tasks[0] in done:
+                # What it asked last may have its answer still: it may be a pipe, and no editor.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self._waiting.join()
             return not self._ended.is_set()
         finally:
             for task in tasks:
@@ -116,10 +121,13 @@ class Bridge:
         """In the order they came: a cancel never gets past what it is about."""
         while True:
             message = await self._waiting.get()
-            if message.id is None:
-                await self._told_by_editor(message)
-            else:
-                await self._asked_by_editor(message, message.id)
+            try:
+                if message.id is None:
+                    await self._told_by_editor(message)
+                else:
+                    await self._asked_by_editor(message, message.id)
+            finally:
+                self._waiting.task_done()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -240,6 +248,8 @@ class Bridge:
                 why = f"the agent has ended: {result.outcome}, exit code {result.exit_code}"
         except AgentKernelError as error:
             why = f"the agent can't be reached any more: {error.message}"
+        except Exception as error:
+            why = f"internal error: {type(error).__name__}"
         log(why)
         for asked in list(self._of_editor.values()):
             await self._fail(asked.id, Failure(wire.INTERNAL_ERROR, why))
@@ -308,8 +318,10 @@ class Bridge:
         await self.editor.send(Answer(asked.id, result, error))
 
     async def _end_turn(self, settling: Settling, asked: _Asked, answer: Answer) -> None:
-        await settling.settle(asked.session)
-        await self.editor.send(answer)
+        try:
+            await settling.settle(asked.session)
+        finally:
+            await self.editor.send(answer)
 
     # -- to the editor --------------------------------------------------------------------------
 
@@ -349,6 +361,7 @@ class Bridge:
                 with contextlib.suppress(asyncio.CancelledError):
                     await running.reading
             await link.close()
+            running.opened.inside.close()
         turns = any(asked.method == "session/prompt" for asked in self._of_editor.values())
         await self.opener.leave(idle=not turns)
         await self.editor.finish()

@@ -136,7 +136,9 @@ class AgentLink:
     async def _attach(self, deadline: float) -> None:
         for pause in (*_PAUSES, *[_PAUSES[-1]] * 600):
             stream = self._job.output(
-                stdout_offset=self._offsets["stdout"], stderr_offset=self._offsets["stderr"]
+                stdout_offset=self._offsets["stdout"],
+                stderr_offset=self._offsets["stderr"],
+                whole=True,
             )
             try:
                 await stream.open()

@@ -122,13 +122,15 @@ class Login(_Part, frozen=True, kw_only=True):
     """`keys`: in the order of preference; the first of which there is a secret is used, or all of
     them with `all_keys`, for an agent that has models of several providers. `oauth`: a
     subscription. `command`: the agent's own login, in a sandbox that is made for it alone, with
-    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `ports` are published, the
-    same outside as inside, since the provider sends the browser there."""
+    `hosts` in reach; afterwards the file of `oauth` is taken out of it. `hint`: what to do there,
+    if that is not plain. `ports` are published, the same outside as inside, since the provider
+    sends the browser there."""
 
     keys: Annotated[list[Key], Meta(max_length=16)] = []
     all_keys: bool = False
     oauth: OAuth | None = None
     command: Words = []
+    hint: Text = ""
     hosts: Words = []
     ports: Annotated[list[int], Meta(max_length=8)] = []
     about: Text = ""

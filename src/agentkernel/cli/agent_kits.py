@@ -63,6 +63,8 @@ def _state(entry: dict[str, Any]) -> str:
     if entry.get("kit"):
         return "yes"
     older = [kit["version"] for kit in entry.get("older", ())]
+    if entry["version"] in older:
+        return "no (made in another way)"
     return f"no ({', '.join(older)} is)" if older else "no"
 
 
@@ -86,6 +88,7 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
         ("reaches", ", ".join([*network["presets"], *network["allow"]])),
         ("keys", ", ".join(key["secret"] for key in login["keys"])),
         ("needs", ", ".join(install["needs"])),
+        ("comes from", ", ".join(["package registries", *install["hosts"]])),
         *(("installs by", " ".join(words)) for words in install["steps"]),
     ]
     for key, value in lines:

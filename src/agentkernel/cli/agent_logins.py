@@ -125,7 +125,7 @@ def _login_inside(
         )
     fill_standard_descriptors()
     box = logins.begin(options.agent)
-    say(printable(box["warning"]))
+    say(printable(box["warning"]), printable(box.get("hint", "")) or None)
     try:
         path = f"/v1/sandboxes/{segment(box['sandbox'])}/exec/stream"
         command = {"argv": box["command"], "env": box["env"]}

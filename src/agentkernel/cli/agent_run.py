@@ -20,6 +20,7 @@ from agentkernel.agents.reading import Definitions
 from agentkernel.cli import here, project
 from agentkernel.cli.agent_asking import add_network, servers_of
 from agentkernel.cli.agent_end import decide
+from agentkernel.cli.agent_finding import find_session
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
 from agentkernel.cli.fields import spec_fields
 from agentkernel.cli.foreground import fill_standard_descriptors
@@ -140,7 +141,7 @@ def _task(options: argparse.Namespace) -> str | None:
 def _resumed(options: argparse.Namespace, transport: Transport) -> dict[str, Any] | None:
     """The session to go on with."""
     if options.session is not None:
-        session = AgentSessions(transport).get(options.session).info
+        session = find_session(transport, options.session).info
     elif options.resume_last:
         place = _project_here(options)
         found = AgentSessions(transport).list(agent=options.agent, project=place, limit=1)

@@ -1,4 +1,4 @@
-"""`agentkernel agent sessions|attach|stop|diff|apply`: sessions that were begun."""
+"""`agentkernel agent sessions|attach|stop|diff|apply|summary|forget`: sessions that were begun."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from agentkernel.cli.agent_end import decide
+from agentkernel.cli.agent_end import decide, summary_lines
+from agentkernel.cli.agent_finding import find_session
 from agentkernel.cli.agent_foreground import LeftBehind, follow_session
 from agentkernel.cli.foreground import fill_standard_descriptors
 from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import finish, say
 from agentkernel.cli.replay import event_lines
+from agentkernel.cli.several import for_each
 from agentkernel.cli.tables import ago, show
 from agentkernel.cli.workspaces import show_applied, show_diff
 from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
 from agentkernel.client._sync.transport import Transport
+from agentkernel.errors import AgentKernelError
 
 _LISTED: Final = 20
 _MOST_TASK: Final = 60
@@ -31,6 +34,8 @@ def main(options: argparse.Namespace) -> int:
         "stop": _stop,
         "diff": _diff,
         "apply": _apply,
+        "summary": _summary,
+        "forget": _forget,
     }
     with Connected() as transport:
         return verbs[options.verb](options, transport)
@@ -72,7 +77,7 @@ def _task(text: str | None) -> str:
 
 def _attach(options: argparse.Namespace, transport: Transport) -> int:
     fill_standard_descriptors()
-    session = AgentSessions(transport).get(options.session)
+    session = find_session(transport, options.session)
     if session.info["mode"] == "acp":
         return _follow_log(session)
     try:
@@ -99,13 +104,13 @@ def _follow_log(session: AgentSession) -> int:
 
 
 def _stop(options: argparse.Namespace, transport: Transport) -> int:
-    session = AgentSessions(transport).get(options.session).stop()
+    session = find_session(transport, options.session).stop()
     print(json.dumps(session) if options.json else f"{session['id']}: {_state(session)}")
     return 0
 
 
 def _diff(options: argparse.Namespace, transport: Transport) -> int:
-    show_diff(AgentSessions(transport).get(options.session).diff(), options)
+    show_diff(find_session(transport, options.session).diff(), options)
     return 0
 
 
@@ -126,3 +131,27 @@ def _apply(options: argparse.Namespace, transport: Transport) -> int:
     else:
         show_applied(done)
     return 0 if done["complete"] else 1
+
+
+def _summary(options: argparse.Namespace, transport: Transport) -> int:
+    session = find_session(transport, options.session)
+    summary = session.summary()
+    if options.json:
+        print(json.dumps(summary))
+        return 0
+    try:
+        diff = session.diff()
+    except AgentKernelError:
+        diff = {"changes": []}  # its sandbox is gone, or was no copy of the project
+    for line in summary_lines(summary, diff)[1:]:
+        print(line)
+    return 0
+
+
+def _forget(options: argparse.Namespace, transport: Transport) -> int:
+    def forget(text: str) -> dict[str, Any]:
+        session = find_session(transport, text)
+        session.remove(keep_sandbox=options.keep_sandbox)
+        return {"id": session.id}
+
+    return for_each(options.sessions, forget, as_json=options.json, what="forgotten")

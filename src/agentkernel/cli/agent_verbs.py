@@ -7,6 +7,7 @@ with this package. An agent of one's own has the long form alone.
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -36,6 +37,8 @@ _MODULES = {
     "stop": "agent_sessions",
     "diff": "agent_sessions",
     "apply": "agent_sessions",
+    "summary": "agent_sessions",
+    "forget": "agent_sessions",
 }
 _RUN = (
     "Runs an agent in a sandbox of its own, which has the project that it is called in, "
@@ -58,9 +61,19 @@ def add_agent(commands: Any) -> None:
 
 def add_short(commands: Any, agent: str) -> None:
     """`agentkernel claude`: as `agent run claude`."""
-    parser = commands.add_parser(agent, help=f"as `agent run {agent}`", description=_RUN)
+    parser = commands.add_parser(
+        agent, help=f"as `agent run {agent}`", description=_RUN, parents=[_run_options()]
+    )
+    parser.takes_words = True
     parser.set_defaults(agent=agent)
+
+
+@cache
+def _run_options() -> Parser:
+    """Made once for all agents: whoever asks for --help waits for it."""
+    parser = Parser(add_help=False)
     _add_run_options(parser)
+    return parser
 
 
 def main(options: argparse.Namespace) -> int:
@@ -228,6 +241,16 @@ def _add_session_verbs(verbs: Any) -> None:
     )
     _add_session(attach)
     _add_session(_verb(verbs, "stop", "end a session; its sandbox and its changes stay"))
+    _add_session(_verb(verbs, "summary", "show what a session changed, ran, reached and cost"))
+    forget = _verb(verbs, "forget", "remove sessions: what was said, recordings, sandboxes")
+    forget.description = (
+        "Removes sessions with what was said in them, their recordings, what the agent would need "
+        "to go on with them, and the sandboxes that were made for them."
+    )
+    forget.add_argument("--keep-sandbox", action="store_true", help="but not the sandboxes")
+    forget.add_argument(
+        "sessions", metavar="SESSION", nargs="+", help="by id, or by the sandbox's name"
+    )
     diff = _verb(verbs, "diff", "show what a session has changed in its project")
     diff.add_argument("--stat", action="store_true", help="a line a file instead of the patch")
     _add_session(diff)
@@ -250,7 +273,10 @@ def _add_session_verbs(verbs: Any) -> None:
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="SESSION", help="its id; see `agent sessions`")
+    parser.add_argument(
+        "session", metavar="SESSION",
+        help="its id, or the name of its sandbox: the newest there; see `agent sessions`",
+    )  # fmt: skip
 
 
 # -- beside `agent` ------------------------------------------------------------------------------

@@ -133,6 +133,8 @@ agentkernel agent status codex --refresh""",
     "agent sessions": "agentkernel agent sessions --agent claude --running",
     "agent attach": "agentkernel agent attach 0123456789abcdefghij",
     "agent stop": "agentkernel agent stop 0123456789abcdefghij",
+    "agent summary": "agentkernel agent summary --json claude-78igzr",
+    "agent forget": "agentkernel agent forget 0123456789abcdefghij",
     "agent diff": "agentkernel agent diff --stat 0123456789abcdefghij",
     "agent apply": """\
 agentkernel agent apply 0123456789abcdefghij

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from agentkernel.cli.agent_finding import find_session
 from agentkernel.cli.agent_lines import Lines
 from agentkernel.cli.casts import frames_of, play
 from agentkernel.cli.escapes import Screen
@@ -22,7 +23,7 @@ from agentkernel.cli.notices import Connected
 from agentkernel.cli.outcome import say
 from agentkernel.cli.terminal import Terminal
 from agentkernel.cli.values import printable
-from agentkernel.client._sync.agent_sessions import AgentSession, AgentSessions
+from agentkernel.client._sync.agent_sessions import AgentSession
 from agentkernel.errors import InvalidInputError, NotFoundError
 
 _IDLE: Final = 2.0
@@ -33,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
     if options.speed is not None and not 0 < options.speed < math.inf:
         raise InvalidInputError("--speed is a number above 0")
     with Connected() as transport:
-        session = AgentSessions(transport).get(options.session)
+        session = find_session(transport, options.session)
         if options.output is not None:
             return _save(session, options.output)
         if options.json:

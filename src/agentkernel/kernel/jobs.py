@@ -140,10 +140,12 @@ class Jobs:
         stdout_offset: int = 0,
         stderr_offset: int = 0,
         shared: bool = False,
+        whole: bool = False,
     ) -> AsyncIterator[AttachedProcess]:
         """Its output from the given offsets, live to its end; stdin goes to it. Leaving the block
         leaves the job alone. Of a job with a terminal, and with `shared` of any, others may be
-        attached at the same time (`shared_jobs`); else whoever was before is let go of."""
+        attached at the same time (`shared_jobs`); else whoever was before is let go of. `whole`:
+        the others wait if this one reads slowly, so that it misses nothing that agentd keeps."""
         job = await self._store.get_job(id, owner)
         _, live = await self._find(job.sandbox_id, owner)
         if job.state == "lost":
@@ -152,7 +154,7 @@ class Jobs:
             process: AttachedProcess
             if shared or job.options.get("pty") or id in self.shared:
                 offsets = {Channel.STDOUT: stdout_offset, Channel.STDERR: stderr_offset}
-                process = await self.shared.join(sandbox, id, offsets)
+                process = await self.shared.join(sandbox, id, offsets, whole=whole)
             else:
                 process = GuestProcess.attach(
                     sandbox.channel, id, stdout_offset=stdout_offset, stderr_offset=stderr_offset

@@ -1,10 +1,11 @@
 """One attachment to a job for all who listen to it: agentd has room for one.
 
-What must hold: nobody waits for anybody. What the job writes is kept for a while (`KEEP` bytes of
-memory at most), each listener reads on from where it was, and one that falls further behind than
-that misses what is between, which the offsets of what follows tell. A listener that comes begins
-as far back as is kept. What they write goes to the job piece by piece, in the order it came; the
-terminal has the size that was said last.
+What must hold: nobody waits for anybody, but for one who has asked to miss nothing (`whole`: a
+protocol's other end): then the job's output waits in agentd, which keeps more of it. What the job
+writes is kept for a while (`KEEP` bytes of memory at most), each listener reads on from where it
+was, and one that falls further behind than that misses what is between, which the offsets of what
+follows tell. A listener that comes begins as far back as is kept. What they write goes to the job
+piece by piece, in the order it came; the terminal has the size that was said last.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class SharedJobs:
     def __contains__(self, id: str) -> bool:
         return id in self._jobs
 
-    async def join(self, sandbox: Sandbox, id: str, offsets: Mapping[Channel, int]) -> Listener:
+    async def join(
+        self, sandbox: Sandbox, id: str, offsets: Mapping[Channel, int], *, whole: bool = False
+    ) -> Listener:
         """Preconditions: the caller releases it, in whatever way it ends."""
         job = self._jobs.get(id)
         if job is None:
@@ -47,7 +50,7 @@ class SharedJobs:
             job = self._jobs.get(id)  # somebody may have been faster
             if job is None:
                 job = self._jobs[id] = SharedJob(sandbox, id, written, offsets, self._forget)
-        return job.listen(offsets)
+        return job.listen(offsets, whole=whole)
 
     def size_of(self, id: str) -> tuple[int, int] | None:
         job = self._jobs.get(id)
@@ -77,6 +80,7 @@ class SharedJob:
         self.first = 0
         # Of its input, by all listeners.
         self.given = 0
+        self.moved = asyncio.Event()
         self.pieces: deque[Chunk] = deque()
         # Half of what is kept is for those who come later and want to see what was before.
         begin = {one: max(0, min(wanted[one], written[one] - KEEP // 2)) for one in _OUTPUTS}
@@ -94,13 +98,16 @@ class SharedJob:
         self._reading = asyncio.ensure_future(self._read())
         self._redrawing: asyncio.Task[None] | None = None
 
-    def listen(self, offsets: Mapping[Channel, int]) -> Listener:
-        listener = Listener(self, {one: min(offsets[one], self.ends[one]) for one in _OUTPUTS})
+    def listen(self, offsets: Mapping[Channel, int], *, whole: bool = False) -> Listener:
+        begin = {one: min(offsets[one], self.ends[one]) for one in _OUTPUTS}
+        listener = Listener(self, begin, whole=whole)
+        listener.unread = self._held
         self._listeners.add(listener)
         return listener
 
     def leave(self, listener: Listener) -> None:
         self._listeners.discard(listener)
+        self.moved.set()
         if not self._listeners:
             self._forget(self)
             self._reading.cancel()
@@ -115,6 +122,9 @@ class SharedJob:
             while (chunk := await self.process.output()) is not None:
                 self._keep(chunk)
                 self._wake()
+                while any(one.whole and one.unread > KEEP // 2 for one in self._listeners):
+                    self.moved.clear()
+                    await self.moved.wait()
         except AgentKernelError as exc:
             self.failure = exc
         finally:
@@ -128,6 +138,8 @@ class SharedJob:
         self.pieces.append(chunk)
         self.ends[chunk.channel] = chunk.offset + len(chunk.data)
         self._held += len(chunk.data) + _COST
+        for listener in self._listeners:
+            listener.unread += len(chunk.data) + _COST
         while self._held > KEEP:
             gone = self.pieces.popleft()
             self.first += 1
@@ -160,8 +172,11 @@ class SharedJob:
 class Listener:
     """As a GuestProcess that was attached to, and one of several."""
 
-    def __init__(self, job: SharedJob, offsets: Mapping[Channel, int]) -> None:
+    def __init__(self, job: SharedJob, offsets: Mapping[Channel, int], *, whole: bool) -> None:
         self.id = job.id
+        self.whole = whole
+        # What it has not taken yet of what is kept, or more: what is gone counts, too.
+        self.unread = 0
         self.news = asyncio.Event()
         self.on_resize: Resized | None = None
         self._job = job
@@ -209,6 +224,8 @@ class Listener:
             while self._next < job.first + len(job.pieces):
                 chunk = job.pieces[self._next - job.first]
                 self._next += 1
+                self.unread -= len(chunk.data) + _COST
+                job.moved.set()
                 done = self._offsets[chunk.channel] - chunk.offset
                 if done >= len(chunk.data):
                     continue

@@ -191,7 +191,7 @@ async def _ask(guest: Guest, asked: Asked) -> Answer:
         )
     command = await guest.kernel.network.ask(guest.id, asked)
     text = f"The user is told. Nothing has changed; the user could give it by: {command}"
-    return Answer(text, {"told": True, "change": command})
+    return Answer(text, {"told": True, "words": text, "change": command})
 
 
 # -- ports, secrets, limits ----------------------------------------------------------------------

@@ -40,11 +40,13 @@ class Attach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class AttachTerminal(Attach, frozen=True, forbid_unknown_fields=True):
     """`rows`, `columns`: of the terminal that the job's is shown on; its program draws all of it
-    anew. `recent`: not from the offsets on, but the last so many bytes."""
+    anew. `recent`: not from the offsets on, but the last so many bytes. `whole`: nothing may be
+    missed; others who are attached to the job wait."""
 
     rows: Size | None = None
     columns: Size | None = None
     recent: Offset | None = None
+    whole: bool = False
 
 
 class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +147,7 @@ async def _attach(socket: WebSocket, frames: Frames, query: AttachTerminal) -> N
         owner=owner,
         stdout_offset=offsets[Channel.STDOUT],
         stderr_offset=offsets[Channel.STDERR],
+        whole=query.whole,
     ) as process:
         terminal = bool(job.options.get("pty"))
         if terminal and query.rows is not None and query.columns is not None:

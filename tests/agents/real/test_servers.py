@@ -84,6 +84,25 @@ def host_server() -> Iterator[int]:
     server.server_close()
 
 
+def _turns(agent: str) -> list[Turn]:
+    wanted: list[tuple[str, str, dict[str, Any]]] = [
+        ("agentkernel", "network_why", {"host": "docs.example"}),
+        ("agentkernel", "ask_for_host", {"host": "docs.example", "reason": "to read them"}),
+        ("tiny", "lucky_number", {}),
+        ("house", "house_number", {}),
+    ]
+    long = agent in ("claude", "codex")
+    uses = [
+        Use(f"mcp__{server}__{tool}" if long else tool, given) for server, tool, given in wanted
+    ]
+    first: list[Turn] = []
+    if agent == "claude":
+        # It shows its model such tools only when it looks for them.
+        names = ",".join(use.tool for use in uses)
+        first = [Use("ToolSearch", {"query": f"select:{names}", "max_results": 9})]
+    return [*first, *uses, Say("I know it all now.")]
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_agent_uses_its_servers(
     agent: str, lab: Lab, models: ScriptedModels, tmp_path: Path, host_server: int
@@ -96,16 +115,9 @@ def test_an_agent_uses_its_servers(
         f"[mcp.tiny]\ncommand = ['python3', '{project}/tiny.py', '{json.dumps(TOOL)}']\n"
         f'[mcp.house]\nurl = "http://127.0.0.1:{host_server}/mcp"\n'
     )
-    turns: list[Turn] = [
-        Use("network_why", {"host": "docs.example"}),
-        Use("ask_for_host", {"host": "docs.example", "reason": "to read them"}),
-        Use("lucky_number", {}),
-        Use("house_number", {}),
-        Say("I know it all now."),
-    ]
-    models.play(Script(turns))
+    models.play(Script(_turns(agent)))
     try:
-        done = lab.run(agent, "Find out", project, "--mcp", "all", "--yes")
+        done = lab.run(agent, "Find out", project, "--mcp", "all")
     finally:
         config.write_text(before)
     assert done.code == 0, (done.stdout[-3000:], done.stderr[-3000:])
@@ -114,5 +126,6 @@ def test_an_agent_uses_its_servers(
     seen = "\n".join(last.results)
     assert "no rule of the sandbox's policy allows docs.example:443" in seen, seen
     assert "The user is told" in seen and "it is 4711" in seen and "it is 221b" in seen, seen
-    asked = lab.cli("network", "log", done.summary["session"]["sandbox"])
-    assert "asked    docs.example:443" in asked.stdout and "to read them" in asked.stdout
+    (wish,) = done.summary["asked"]
+    assert (wish["host"], wish["reason"]) == ("docs.example", "to read them")
+    assert "asks for  docs.example:443: to read them" in done.stderr

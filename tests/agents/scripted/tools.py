@@ -45,6 +45,8 @@ def answer(turn: Turn, conversation: Conversation) -> str | Call:
         for name in tools:
             if name == turn.tool or name.endswith(turn.tool):
                 return Call(name, turn.arguments)
+        if conversation.in_code and turn.tool.startswith("mcp__"):
+            return Call(turn.tool, turn.arguments)  # those are there without being listed
         raise NoTool(f"no tool {turn.tool} among {sorted(tools)}")
     if isinstance(turn, Run):
         return _shell(turn.command, conversation)
@@ -55,9 +57,10 @@ def answer(turn: Turn, conversation: Conversation) -> str | Call:
         return _shell(f"cat {turn.path}", conversation)
     if _PATCH in tools and not _first((*_EDIT, *_WRITE), tools):
         patch = _patch(turn, path)
-        if tools[_PATCH] is None:
+        fields = tools[_PATCH]
+        if fields is None:
             return Call(_PATCH, {}, patch)
-        return Call(_PATCH, {"input": patch})
+        return Call(_PATCH, {"patchText" if "patchText" in fields else "input": patch})
     if isinstance(turn, Edit):
         if name := _first(_EDIT, tools):
             offered = tools[name]

@@ -64,6 +64,8 @@ class Box:
     async def release(self, id: str) -> None:
         self.released.append(id)
 
+    def close(self) -> None: ...
+
 
 async def call(services: Services, method: str, params: Any) -> Any:
     answer = await services.call(Request(method, params, 1))
@@ -161,6 +163,17 @@ async def test_terminals() -> None:
     assert box.released == ["t1"]
     await call(services, "terminal/create", {"command": "a", "outputByteLimit": 1 << 40})
     assert box.started[-1]["keep"] == MAX_OUTPUT
+
+
+async def test_what_goes_wrong_in_here_is_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Box):
+        async def read(self, path: str, most: int) -> bytes:
+            raise ZeroDivisionError("sec" + "ret")
+
+    assert await call(Services(Broken()), "fs/read_text_file", {"path": "/a"}) == (
+        wire.INTERNAL_ERROR
+    )
+    assert "ZeroDivisionError" in caplog.text and "secret" not in caplog.text
 
 
 async def test_how_many() -> None:

@@ -9,13 +9,17 @@ A terminal is a job, and its id the job's: so it outlives whoever serves it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from agentkernel.agents.acp import wire
 from agentkernel.agents.acp.wire import Answer, Failure, Request
 from agentkernel.errors import AgentKernelError, GuestFileError, GuestFileNotFoundError
+
+log = logging.getLogger("agentkernel.acp")
 
 MAX_READ: Final = 8 << 20
 """Of a file, with all of which one line has to have room."""
@@ -72,6 +76,9 @@ class Inside(Protocol):
     async def release(self, id: str) -> None:
         """Killed, and not shown any more."""
 
+    def close(self) -> None:
+        """Nobody asks any more; what runs goes on."""
+
 
 class RefusedError(Exception):
     """The call's answer is an error."""
@@ -118,6 +125,11 @@ class Services:
             return Answer(request.id, error=Failure(refused.code, str(refused)))
         except AgentKernelError as error:
             return Answer(request.id, error=failure_of(error))
+        except Exception as error:
+            # An agent that waits for its answer for ever is worse than one that is told nothing.
+            places = "".join(traceback.format_tb(error.__traceback__))
+            log.error("internal error: %s\n%s", type(error).__name__, places)
+            return Answer(request.id, error=Failure(wire.INTERNAL_ERROR, "the call failed"))
         finally:
             self._under_way -= 1
 

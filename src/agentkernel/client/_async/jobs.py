@@ -39,12 +39,14 @@ class AsyncJob:
         follow: bool = True,
         recent: int | None = None,
         size: tuple[int, int] | None = None,
+        whole: bool = False,
     ) -> AsyncCommandStream:
         """Its output from the given offsets, live to its end; leaving it leaves the job alone.
 
         `recent`: only the last so many bytes of what is there. `size`: rows and columns of the
         terminal on which a job with one (`pty`) is shown: its program draws all of it anew. Others
-        may be attached to such a job at the same time.
+        may be attached to such a job at the same time; one that reads too slowly misses some,
+        unless it is to have it `whole`: then the others wait for it.
 
         Without `follow` it ends when all that was there at its beginning is read; then there is a
         `result` only if the job has ended.
@@ -52,6 +54,8 @@ class AsyncJob:
         query = {"stdout_offset": stdout_offset, "stderr_offset": stderr_offset}
         if not follow:
             query["follow"] = 0
+        if whole:
+            query["whole"] = 1
         if recent is not None:
             query["recent"] = recent
         if size is not None:

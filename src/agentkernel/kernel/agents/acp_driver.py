@@ -197,6 +197,7 @@ class AcpDriver:
                 future.exception()  # nobody may be waiting
         for task in list(self._tasks):
             task.cancel()
+        self._inside.close()
 
     # -- what the agent says --------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """How a kit is made: a definition's steps in one sandbox, a look at what came of them in another.
 
-The first has the empty kit, package registries and this machine's programs: what a package runs
-while it is installed reaches nothing else. The second has the kit read-only and no network; what is
-looked at there is looked at before anything of the kit is run.
+The first has the empty kit, package registries, hosts that the definition names and this machine's
+programs: what a package runs while it is installed reaches nothing else. The second has the kit
+read-only and no network; what is looked at there is looked at before anything of the kit is run.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ _KINDS: Final = {
 _MAX_LOCKS: Final = 32
 # Of a script its beginning is shown.
 _MAX_TEXT: Final = 160
+# The last line of every npm that fails, about a file that is gone with the sandbox.
+_LOG: Final = "A complete log of this run"
 
 
 async def install(
@@ -192,14 +194,15 @@ class _Work:
         self, number: int, text: str, status: ExitStatus, output: list[str]
     ) -> AgentInstallError:
         name = self._definition.name
-        said = next((line.strip() for line in reversed(output) if line.strip()), "")
+        lines = [line.strip() for line in output if line.strip() and _LOG not in line]
+        said = " | ".join(lines[-4:])
         what = (
             f"{name} is installed but does not work"
             if number > len(self._steps)
             else f"{name} can't be installed: step {number} of {len(self._steps)}"
         )
         return AgentInstallError(
-            f"{what}: {ending(status)}: {text[:_MAX_TEXT]}" + (f": {said[:300]}" if said else ""),
+            f"{what}: {ending(status)}: {text[:80]}" + (f": {said[:400]}" if said else ""),
             hint=f"all that it wrote: agentkernel agent install {name}; what it may reach while it "
             "is installed are the package registries that this machine's own clients use",
             agent=name,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from agentkernel.agents.definition import AgentDefinition
+from agentkernel.agents.definition import AgentDefinition, Install
 
 KITS: Final = "/opt/agentkernel"
 """Where kits are inside: below their agents' names."""
@@ -87,8 +87,15 @@ class InstallRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def definition_hash(definition: AgentDefinition) -> str:
-    """Of all that makes a kit: the same hash is the same kit."""
-    made_of = [definition.name, definition.version, msgspec.to_builtins(definition.install)]
+    """Of all that makes a kit: the same hash is the same kit. What a definition leaves out is left
+    out here, so that a word that only newer ones know makes no older kit another one."""
+    install, plain = definition.install, Install()
+    said = {
+        name: getattr(install, name)
+        for name in install.__struct_fields__
+        if name != "needs_hint" and getattr(install, name) != getattr(plain, name)
+    }
+    made_of = [definition.name, definition.version, said]
     return hashlib.sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()
 
 

@@ -95,6 +95,7 @@ class LoginBoxes:
             warning=f"while you log in the login is inside the sandbox {record.id}, where "
             f"{definition.title} runs and {hosts} can be reached; afterwards it is kept outside, "
             "and that sandbox is removed",
+            hint=login.hint,
         )
 
     @audited("agent.login_end")

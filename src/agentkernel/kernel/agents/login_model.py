@@ -83,9 +83,10 @@ class LoginStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 class LoginBox(msgspec.Struct, frozen=True, kw_only=True):
     """A sandbox for one login. `command` is to be run in it, on a terminal; `warning` is to be said
-    first."""
+    first, and `hint` if there is one: what to do there."""
 
     sandbox: str
     command: list[str]
     env: dict[str, str]
     warning: str
+    hint: str = ""

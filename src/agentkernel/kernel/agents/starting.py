@@ -247,7 +247,8 @@ class Starter:
             stdin=asked.mode == "acp",
             pty=self.size,
             timeout_seconds=seconds_of(asked, definition),
-            output_bytes=_OUTPUT_BYTES,
+            # A protocol's other end may be slow, and must miss nothing.
+            output_bytes=None if asked.mode == "acp" else _OUTPUT_BYTES,
         )
         job = await self._kernel.jobs.start(ready.record.id, words, options, id=id)
         status = job.status or {}
