@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="module")
-def acp_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A state directory whose daemon is started by whoever needs it first; all gone at the end."""
+@pytest.fixture(scope="session")
+def acp_state(state_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A state directory, with the images of all tests, whose daemon is started by whoever needs it
+    first; all gone at the end."""
     path = tmp_path_factory.mktemp("acp")
+    (state_dir / "images").mkdir(exist_ok=True)
+    (path / "images").symlink_to(state_dir / "images")
     yield path
     environment = {**os.environ, "AGENTKERNEL_STATE_DIR": str(path)}
     for words in (("sandbox", "gc", "--older-than", "1ms"), ("daemon", "stop")):

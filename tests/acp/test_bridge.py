@@ -368,3 +368,52 @@ async def test_changes_are_applied_as_the_user_says(acp_state: Path, tmp_path: P
         assert (project / "d.txt").read_text() == "edited\n"
         assert len(editor.questions) == 3
     assert not (project / ".envrc").exists() and not (project / ".git").exists()
+
+
+def talk(state: Path, cwd: Path, words: list[str], *lines: bytes) -> tuple[list[Any], str, int]:
+    """What a bridge answers to lines, and says to people; every line on stdout is a message."""
+    done = subprocess.run(
+        [sys.executable, "-m", "agentkernel", "acp", *words],
+        env={**os.environ, "AGENTKERNEL_STATE_DIR": str(state)},
+        cwd=cwd,
+        input=b"".join(line + b"\n" for line in lines),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(answer["jsonrpc"] == "2.0" for answer in answers)
+    return answers, done.stderr.decode(), done.returncode
+
+
+def test_what_is_wrong_is_told_by_the_protocol(acp_state: Path, tmp_path: Path) -> None:
+    hello = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
+    answers, said, code = talk(acp_state, tmp_path, ["nobody"], hello)
+    (answer,) = answers
+    assert answer["id"] == 1 and answer["error"]["data"]["agentkernel"]["code"] == "not_found"
+    assert "no agent 'nobody'" in answer["error"]["message"] and "agents are" in said
+    assert code == 0 and "Traceback" not in said
+    # A project's file that can't be believed, and an option that can't be.
+    (tmp_path / "agentkernel.toml").write_text("[sandbox]\nnonsense = 1\n")
+    ((answer,), said, _) = talk(acp_state, tmp_path, ["claude"], hello)
+    assert "nonsense" in answer["error"]["message"] and "Traceback" not in said
+    (tmp_path / "agentkernel.toml").unlink()
+    ((answer,), _, _) = talk(acp_state, tmp_path, ["claude", "--workspace", "/tmp:rw"], hello)
+    assert "copy-on-write" in answer["error"]["message"]
+
+
+def test_an_editor_that_writes_garbage(acp_state: Path, tmp_path: Path) -> None:
+    lines = [
+        b"hello",
+        b"[]",
+        b"{",
+        b'{"jsonrpc":"2.0","id":7,"result":{}}',
+        b'{"jsonrpc":"2.0","method":"session/cancel"}',
+        b'{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":[]}}',
+        b"x" * (17 << 20),
+        b'{"jsonrpc":"2.0","id":"a","method":"session/new"}',
+    ]
+    answers, said, code = talk(acp_state, tmp_path, ["nobody"], *lines)
+    assert [answer["error"]["code"] for answer in answers[:-1]] == [-32700] * 4
+    assert [answer["id"] for answer in answers] == [None] * 4 + ["a"]
+    assert code == 0 and "Traceback" not in said

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,4 +80,30 @@ async def test_permissions_and_cancel(acp_state: Path, project: Path) -> None:
         assert stream.result.stop_reason == "cancelled"
         both = await asyncio.gather(agent.start(), agent.start())
         assert both[0] is both[1]
+    transport.close()
+
+
+def daemon_pid(state: Path) -> int:
+    pid: int = json.loads((state / "daemon.json").read_text())["pid"]
+    return pid
+
+
+async def test_a_turn_outlives_the_daemon(acp_state: Path, project: Path) -> None:
+    """Killed while the agent works and the program waits: both go on with the next one."""
+    transport = AsyncTransport(str(acp_state))
+    sandbox = await AsyncSandbox.create(kept=True, workspace=f"{project}:cow", transport=transport)
+    agent = sandbox.agent(command=COMMAND)
+    stream = agent.stream("say one\nwait /tmp/go\nread /workspace/notes.txt\nsay two")
+    seen = []
+    async for update in stream:
+        seen.append(update["content"]["text"])
+        if seen == ["one"]:
+            pid = daemon_pid(acp_state)
+            os.kill(pid, signal.SIGKILL)
+            await sandbox.files.write("/tmp/go", "")
+    assert stream.result.stop_reason == "end_turn"
+    assert len(seen) == 3 and "one" in seen[1] and seen[2] == "two"
+    assert daemon_pid(acp_state) != pid
+    await agent.close()
+    await sandbox.remove()
     transport.close()

@@ -89,10 +89,11 @@ async def log_in(kernel: Kernel, server: Echoing, seconds: float = 3600.0) -> st
     return str(given["access_token"])
 
 
-async def box(kernel: Kernel, *rules: Rule) -> str:
+async def box(kernel: Kernel, *rules: Rule, kept: bool = False) -> str:
     """A sandbox with the login, as a session makes one."""
     use = await kernel.agents.logins.use(definition(kernel), owner="local")
     spec = SandboxSpec(
+        ephemeral=not kept,
         secrets=list(use.secrets),
         network=NetworkRequest(presets=[], allow=["api.anthropic.com"], rules=list(rules)),
         workspace="none",
@@ -195,10 +196,11 @@ async def test_a_guest_reaches_no_token_endpoint_and_moves_no_refresh(
 
 async def test_a_new_token_counts_from_the_next_request_on(kernel: Kernel, server: Echoing) -> None:
     """By the daemon's clock, before the old one's end; and its sandbox is told of it."""
-    old = await log_in(kernel, server, seconds=4)
+    old = await log_in(kernel, server)
     id = await box(kernel)
     await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
     assert server.requests[-1].key == old
+    _about_to_end(kernel)
     await _until(lambda: len(server.tokens.access) == 2)
     await _event(kernel, id, "login.refreshed")
     await ask(kernel, id, "https://api.anthropic.com/echo", BEARER)
@@ -221,9 +223,10 @@ async def test_a_login_that_was_forgotten_works_no_more(kernel: Kernel, server: 
 
 
 async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing) -> None:
-    old = await log_in(kernel, server, seconds=4)
+    old = await log_in(kernel, server)
     id = await box(kernel)
     server.tokens.error = (400, "invalid_grant")
+    _about_to_end(kernel)
     event = await _event(kernel, id, "login.failed")
     assert event["ended"] is True
     assert "invalid_grant" in event["reason"]
@@ -232,26 +235,31 @@ async def test_a_refresh_that_fails_is_an_event(kernel: Kernel, server: Echoing)
     assert server.requests[-1].key == old  # the gateway goes on with what it has
 
 
-async def test_after_a_restart_the_next_daemon_goes_on(server: Echoing, state: Path) -> None:
+async def test_without_a_daemon_the_last_token_goes_on_and_the_next_one_refreshes(
+    server: Echoing, state: Path
+) -> None:
     server.tokens = Tokens()
+    server.requests.clear()
     settings = operator(server)
     async with Kernel(state, operator=settings) as kernel:
-        await log_in(kernel, server)
-        use = await kernel.agents.logins.use(definition(kernel), owner="local")
-        spec = SandboxSpec(
-            ephemeral=False, secrets=list(use.secrets), workspace="none",
-            network=NetworkRequest(presets=[], allow=["api.anthropic.com"]),
-        )  # fmt: skip
-        kept = await kernel.create(spec, owner="local")
+        old = await log_in(kernel, server)
+        id = await box(kernel, kept=True)
+        words = ["sh", "-c", 'while :; do /usr/bin/python3 -I -c "$0" "$@"; done', ASK]
+        await kernel.jobs.start(id, [*words, "https://api.anthropic.com/echo", BEARER])
+        await _until(lambda: server.requests)
         # Its end comes while nobody is there.
         record = msgspec.structs.replace(record_of(kernel), expires_at=time.time() - 1)
         kernel.agents.logins._records.put(record)
+    server.requests.clear()
+    await _until(lambda: len(server.requests) >= 2)
+    assert {asked.key for asked in server.requests} == {old}
     assert server.tokens.asked == []
     async with Kernel(state, operator=settings) as kernel:
         await _until(lambda: len(server.tokens.asked) == 1)
-        await _event(kernel, kept.id, "login.refreshed")
+        await _event(kernel, id, "login.refreshed")
         assert await access(kernel) == server.tokens.access[-1]
-        await kernel.remove(kept.id)
+        await _until(lambda: server.requests[-1].key == server.tokens.access[-1])
+        await kernel.remove(id)
 
 
 async def test_a_login_that_no_sandbox_uses_is_left_alone(kernel: Kernel, server: Echoing) -> None:
@@ -339,6 +347,13 @@ async def test_only_a_sandbox_for_a_login_is_harvested(kernel: Kernel, fake: str
     with pytest.raises(InvalidInputError, match="not a sandbox for a login"):
         await kernel.agents.login_boxes.harvest(record.id, fake, owner="local")
     assert (await kernel.get(record.id)).state == "running"
+
+
+def _about_to_end(kernel: Kernel) -> None:
+    """The access token has a minute left, of the hour it was given for."""
+    record = msgspec.structs.replace(record_of(kernel), expires_at=time.time() + 60)
+    kernel.agents.logins._records.put(msgspec.structs.replace(record, obtained_at=0.0))
+    kernel.agents.logins._refreshing.wake()
 
 
 # -- waiting -------------------------------------------------------------------------------------

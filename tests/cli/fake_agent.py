@@ -19,12 +19,14 @@ exit $code
 """
 INTERACTIVE = """\
 import os, signal, sys
+def say(*words):  # whole at once: handlers may come in between
+    os.write(1, (" ".join(map(str, words)) + chr(10)).encode())
 def size(*_):
     columns, rows = os.get_terminal_size(0)
-    print("size", rows, columns, flush=True)
+    say("size", rows, columns)
 signal.signal(signal.SIGWINCH, size)
-signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
-print("ready", os.environ["TERM"], flush=True)
+signal.signal(signal.SIGINT, lambda *_: say("interrupted"))
+say("ready", os.environ["TERM"])
 size()
 for line in sys.stdin:
     words = line.split()
@@ -32,12 +34,12 @@ for line in sys.stdin:
         sys.exit(int(words[1]))
     elif words[:1] == ["write"]:
         open(words[1], "w").write(words[2] + chr(10))
-        print("written", flush=True)
+        say("written")
     elif words[:1] == ["modes"]:
-        print(chr(27) + "[?1049h" + chr(27) + "[?2004h" + chr(27) + "]52;c;aGk=" + chr(7), end="")
-        print("set", flush=True)
+        esc = chr(27)
+        say(esc + "[?1049h" + esc + "[?2004h" + esc + "]52;c;aGk=" + chr(7) + "set")
     else:
-        print("heard %r" % line, flush=True)
+        say("heard", repr(line))
 """
 
 

@@ -54,7 +54,8 @@ class OnTerminal:
                 return found
             left = deadline - time.monotonic()
             assert left > 0, f"no {pattern!r} in {self.seen[self._read :]!r}"
-            assert self._more(left) or self.process.poll() is None, self.seen
+            is_over = self.process.poll() is not None
+            assert self._more(left) or not is_over, self.seen
 
     def _more(self, seconds: float) -> bool:
         readable, _, _ = select.select([self._master], [], [], min(seconds, 0.5))

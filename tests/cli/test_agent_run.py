@@ -106,6 +106,25 @@ def test_a_time_limit_is_told_as_that_of_run(cli: Cli, project: Path) -> None:
     assert done.returncode == 124 and b"--timeout" in done.stderr, done.stderr
 
 
+def test_who_came_later_ends_nothing(cli: Cli, ask: Json, project: Path) -> None:
+    """And a daemon that is killed meanwhile is waited for, without a line twice or not at all."""
+    task = "echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo late"
+    command = [*COMMAND, "agent", "run", NAME, "--rm", task]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as first:
+        assert first.stdout is not None and b"begun" in first.stdout.readline()
+        (session,) = sessions(ask, project)
+        words = [*COMMAND, "agent", "attach", session["id"]]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second:
+            assert second.stdout is not None and b"begun" in second.stdout.readline()
+            second.send_signal(signal.SIGINT)
+            _, told = second.communicate(timeout=50)
+        assert second.returncode == 128 + signal.SIGINT and b"it goes on" in told, told
+        os.kill(ask("daemon", "status")["pid"], signal.SIGKILL)
+        assert cli("exec", session["sandbox"], "--", "touch", "/tmp/go").returncode == 0
+        out, told = first.communicate(timeout=50)
+    assert first.returncode == 0 and out == b"late\nall done\n", (out, told)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_ends_it_ends_the_agent(ask: Json, project: Path, number: signal.Signals) -> None:
     command = [*COMMAND, "agent", "run", NAME, "--rm", "echo begun; sleep 60"]

@@ -10,11 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agentkernel.backends.local import idmaps
 from agentkernel.errors import (
     AgentInstallError,
     ConflictError,
     InvalidInputError,
     NotFoundError,
+    UnsupportedError,
 )
 from agentkernel.kernel.agents.kit_model import KITS
 from agentkernel.kernel.building.model import (
@@ -30,6 +32,7 @@ from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import Overseer
 from agentkernel.kernel.volumes import OURS
 from agentkernel.network.policy.request import NetworkRequest
+from tests.oci_images import add_image, busybox_layer
 
 # An agent whose program is a script that says its version.
 MADE = """
@@ -343,3 +346,21 @@ async def test_no_volume_of_a_user_gets_in_the_way(kernel: Kernel, definitions: 
     await kernel.remove(record.id)
     (mine,) = await kernel.volumes.list("local")
     await kernel.volumes.remove(mine.id)
+
+
+async def test_whatever_image_the_sandbox_stands_on(kernel: Kernel, definitions: Path) -> None:
+    define(definitions)
+    mount = await kernel.agents.kits.ready(kernel.agents.definitions.get("tiny"))
+    store = kernel.images.store
+    with store.adding():
+        add_image(store, "localhost/kit-base:1", [busybox_layer()], Env=["PATH=/bin"])
+    spec = SandboxSpec(image="localhost/kit-base:1", network=OFFLINE.network)
+    if not idmaps.is_host_root() and idmaps.find_subids():
+        with pytest.raises(UnsupportedError, match="can have no volumes"):
+            await kernel.create(spec, mounts=[mount])
+    else:
+        record = await kernel.create(spec, mounts=[mount])
+        assert await said(kernel, record.id, f"{KITS}/tiny/bin/tiny") == "hello 1.0"
+        assert "ead-only" in await said(kernel, record.id, "/bin/touch", f"{KITS}/tiny/x")
+        await kernel.remove(record.id)
+    await kernel.images.remove("localhost/kit-base:1")

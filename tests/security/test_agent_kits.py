@@ -81,12 +81,14 @@ def server(planted: Planted) -> Iterator[tuple[int, list[str]]]:
     served.server_close()
 
 
-def agent(name: str, *steps: list[str], check: list[str] | None = None) -> AgentDefinition:
+def agent(
+    name: str, *steps: list[str], check: list[str] | None = None, hosts: list[str] | None = None
+) -> AgentDefinition:
     return AgentDefinition(
         name=name,
         title=name,
         version="1",
-        install=Install(steps=list(steps), check=check or []),
+        install=Install(steps=list(steps), check=check or [], hosts=hosts or []),
         command=Commands(headless=["true"]),
     )
 
@@ -128,11 +130,18 @@ async def test_an_installation_reaches_nothing_but_its_kit(
     assert found["other kits"] == "['hostile']"
     assert came == [] and sorted(os.listdir(tmp_path)) == ["secret"]
 
+    # Control: a host that the definition names, which only the machine's user can write.
+    service = f"host.agentkernel.internal:{port}"
+    named = agent("named", ["python3", "-c", TRIES, words], hosts=[service])
+    assert found_in((await installed(kernel, named))[1])["reach"] == planted.secret
+    assert came == ["/secret"]
+    came.clear()
+
     # Control: what was refused, given.
     spec = SandboxSpec(
         workspace=f"{tmp_path}:rw",
         workspace_secrets=True,
-        network=NetworkRequest(presets=["none"], allow=[f"host.agentkernel.internal:{port}"]),
+        network=NetworkRequest(presets=["none"], allow=[service]),
         env={PLANTED_VARIABLE: planted.secret},
     )
     record = await kernel.create(spec)

@@ -96,6 +96,11 @@ class Bridge:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            if tasks[0] in done:
+                # What it asked last may have its answer still: it may be a pipe, and no editor.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self._waiting.join()
             return not self._ended.is_set()
         finally:
             for task in tasks:
@@ -116,10 +121,13 @@ class Bridge:
         """In the order they came: a cancel never gets past what it is about."""
         while True:
             message = await self._waiting.get()
-            if message.id is None:
-                await self._told_by_editor(message)
-            else:
-                await self._asked_by_editor(message, message.id)
+            try:
+                if message.id is None:
+                    await self._told_by_editor(message)
+                else:
+                    await self._asked_by_editor(message, message.id)
+            finally:
+                self._waiting.task_done()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

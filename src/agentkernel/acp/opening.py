@@ -9,7 +9,7 @@ from agentkernel.acp.link import AgentLink
 from agentkernel.agents.acp.paths import PathMap
 from agentkernel.agents.acp.services import Inside
 from agentkernel.client._async.sandbox import AsyncSandbox
-from agentkernel.errors import ConflictError
+from agentkernel.errors import AgentKernelError, ConflictError
 
 
 class LoginNeededError(ConflictError):
@@ -27,6 +27,21 @@ class Opened:
     paths: PathMap
     workspace: bool = True
     servers: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Unopenable:
+    """What keeps the agent from being started was known before the editor asked: it is told then,
+    in words that the editor shows."""
+
+    def __init__(self, agent: str, error: AgentKernelError) -> None:
+        self.agent = agent
+        self._error = error
+
+    async def open(self) -> Opened:
+        raise self._error
+
+    async def leave(self, *, idle: bool) -> None:
+        pass
 
 
 class Opener(Protocol):

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from agentkernel.acp.opening import Opener, Unopenable
 from agentkernel.acp.serving import serve
 from agentkernel.acp.sessions import SessionOpener
 from agentkernel.agents.reading import Definitions
@@ -21,6 +22,15 @@ _SAME = "same"
 
 
 def main(options: argparse.Namespace) -> int:
+    opener: Opener
+    try:
+        opener = _opener(options)
+    except AgentKernelError as error:
+        opener = Unopenable(options.agent, error)
+    return serve(opener, apply=options.apply)
+
+
+def _opener(options: argparse.Namespace) -> SessionOpener:
     project.apply(options)
     transport = AsyncTransport(client="agentkernel-acp")
     directory = _directory(options.workspace)
@@ -37,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
         "setup": [["sh", "-c", words] for words in settings.get("setup", ())],
         "login": None if options.login else False,
     }
-    opener = SessionOpener(
+    return SessionOpener(
         transport,
         options.agent,
         project=directory,
@@ -46,7 +56,6 @@ def main(options: argparse.Namespace) -> int:
         sandbox=options.sandbox,
         servers_file="" if options.words else _servers_file(options.agent),
     )
-    return serve(opener, apply=options.apply)
 
 
 def _servers_file(agent: str) -> str:

@@ -48,6 +48,7 @@ _QUESTION: Final = "[d]iff, [a]pply, [k]eep for later, or e[x]: forget its chang
 def decide(transport: Transport, session: AgentSession, options: argparse.Namespace) -> int:
     """Tells what became of a session that has ended, asks if there is somebody to ask, and carries
     it out. 1: there were conflicts, or what could not be applied."""
+    session.wait()  # until what the agent knows is taken out: without its sandbox it is gone
     own = _is_its_own(transport, session.info["sandbox"])
     end = _End(transport, session.summary(), own_sandbox=own, quiet=options.quiet)
     return end.decide(options)

@@ -32,6 +32,9 @@ RECENT: Final = 1 << 16
 # For a daemon to come back in.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.2
+# How often a connection may be lost at once before that is what is wrong.
+_TRIES: Final = 5
+_LASTING: Final = 5.0
 
 
 class LeftBehind(Exception):
@@ -62,6 +65,7 @@ def interactive(transport: Transport, session: AgentSession, *, again: bool = Fa
     shown somewhere before, so that only its end is fetched."""
     job = _job_of(session)
     terminal = Terminal()
+    daemon = _Daemon(transport, job)
     while True:
         rows, columns = terminal.size()
         query = {"rows": rows, "columns": columns}
@@ -78,7 +82,7 @@ def interactive(transport: Transport, session: AgentSession, *, again: bool = Fa
             ended = console.attend()
         except DaemonError as error:
             say("the daemon went away; the agent goes on")
-            _wait_for_the_daemon(transport, job, error)
+            daemon.lost(error)
             again = True
             continue
         if isinstance(ended, int):
@@ -112,13 +116,22 @@ def headless(
     nobody would know that it goes on. Raises LeftBehind."""
     with _told():
         try:
-            return _until_end(transport, session, _Shown(raw=raw, quiet=quiet))
+            return _until_end(transport, session, _Shown(raw=raw, quiet=quiet), ends=True)
         except _Told as told:
             session.stop()
             raise LeftBehind(128 + told.number, goes_on=False) from None
         except BrokenPipeError:
             session.stop()
             raise
+
+
+def listened(transport: Transport, session: AgentSession) -> Ended:
+    """The same for somebody who came later: the agent goes on without them. Raises LeftBehind."""
+    with _told():
+        try:
+            return _until_end(transport, session, _Shown(raw=False, quiet=False), ends=False)
+        except _Told as told:
+            raise LeftBehind(128 + told.number) from None
 
 
 @contextlib.contextmanager
@@ -134,15 +147,16 @@ def _told() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _until_end(transport: Transport, session: AgentSession, shown: _Shown) -> Ended:
+def _until_end(transport: Transport, session: AgentSession, shown: _Shown, *, ends: bool) -> Ended:
     job = find_job(transport, _job_of(session))
+    daemon = _Daemon(transport, job.id)
     asked = 0
     while True:
         try:
             return _follow(job, shown)
         except KeyboardInterrupt:
             asked += 1
-            if asked > 2:
+            if asked > 2 or not ends:
                 raise LeftBehind(INTERRUPTED) from None
             say("ending the agent" if asked > 1 else "asking the agent to stop; again: ends it")
             if asked > 1:
@@ -150,7 +164,7 @@ def _until_end(transport: Transport, session: AgentSession, shown: _Shown) -> En
             else:
                 job.signal(signal.SIGINT)
         except DaemonError as error:
-            _wait_for_the_daemon(transport, job.id, error)
+            daemon.lost(error)
 
 
 def _follow(job: Job, shown: _Shown) -> Ended:
@@ -172,19 +186,33 @@ def _follow(job: Job, shown: _Shown) -> Ended:
     })  # fmt: skip
 
 
-def _wait_for_the_daemon(transport: Transport, job: str, error: DaemonError) -> None:
-    """Returns when it answers again; it is started if need be. Raises what was the matter."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            transport.call("GET", f"/v1/jobs/{segment(job)}")
-            return
-        except DaemonError:
-            if time.monotonic() > deadline:
+class _Daemon:
+    """The one at the other end, which may be started anew."""
+
+    def __init__(self, transport: Transport, job: str) -> None:
+        self._transport = transport
+        self._path = f"/v1/jobs/{segment(job)}"
+        self._tries = 0
+        self._since = time.monotonic()
+
+    def lost(self, error: DaemonError) -> None:
+        """Returns when it answers again; it is started if need be. Raises what was the matter."""
+        lasted = time.monotonic() - self._since > _LASTING
+        self._tries = 1 if lasted else self._tries + 1
+        if self._tries > _TRIES:
+            raise error
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._transport.call("GET", self._path)
+                self._since = time.monotonic()
+                return
+            except DaemonError:
+                if time.monotonic() > deadline:
+                    raise error from None
+                time.sleep(_PAUSE)
+            except AgentKernelError:
                 raise error from None
-            time.sleep(_PAUSE)
-        except AgentKernelError:
-            raise error from None
 
 
 class _Shown:
@@ -224,6 +252,6 @@ class _Shown:
 def follow_session(transport: Transport, session: AgentSession, *, again: bool) -> Ended:
     """`agent attach`: as the session is."""
     if session.info["mode"] != "interactive" or not (os.isatty(0) and os.isatty(1)):
-        return headless(transport, session, raw=False)
+        return listened(transport, session)
     say("Ctrl-\\ twice leaves it running")
     return interactive(transport, session, again=again)

@@ -88,6 +88,7 @@ def _show(options: argparse.Namespace, entry: dict[str, Any]) -> int:
         ("reaches", ", ".join([*network["presets"], *network["allow"]])),
         ("keys", ", ".join(key["secret"] for key in login["keys"])),
         ("needs", ", ".join(install["needs"])),
+        ("comes from", ", ".join(["package registries", *install["hosts"]])),
         *(("installs by", " ".join(words)) for words in install["steps"]),
     ]
     for key, value in lines:

@@ -162,7 +162,7 @@ _FLAT: Final = frozenset(
         "path", "expires_seconds", "phase", "port", "public", "allow_risky", "quota_bytes",
         "exclusive", "force", "sandboxes", "volumes", "dry_run", "reference", "platform", "format",
         "directory", "new_name", "all", "mark_conflicts", "commit", "building", "source",
-        "no_cache", "agent", "keep_sandbox", "permission", "option", "shared",
+        "no_cache", "agent", "keep_sandbox", "permission", "option", "shared", "whole",
     }
 )  # fmt: skip
 _FORMS: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {

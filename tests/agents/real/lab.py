@@ -123,6 +123,8 @@ class Lab(Daemon):
         if (self.state_dir / "state.db").exists():
             self.cli("sandbox", "gc", "--older-than", "1ms")
             self.cli("daemon", "stop")
+        # Its key was in a configuration that is gone.
+        (self.state_dir / "secrets.enc").unlink(missing_ok=True)
         self._log.write_text("")
 
     # -- commands -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Agents on a real terminal: colours, a paste, a change of its size, Ctrl-C, and what comes after."""
+"""Agents on a real terminal: colours, a paste, another size, Ctrl-C, and what comes after."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def _sizes(lab: Lab) -> list[str]:
 
 
 def _leave(terminal: Terminal) -> None:
-    """One Ctrl-C may only clear or warn; the next ends it."""
-    for _ in range(4):
+    """One Ctrl-C may only clear or warn; the next, if it comes soon, ends it."""
+    for _ in range(8):
         terminal.send(CTRL_C)
         try:
-            terminal.wait_for(QUESTION, seconds=3)
+            terminal.wait_for(QUESTION, seconds=0.5)
         except AssertionError:
             continue
         return

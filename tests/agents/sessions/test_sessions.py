@@ -15,13 +15,15 @@ from agentkernel.errors import (
     InvalidInputError,
     NotFoundError,
     NotReadyError,
+    ResourceExhaustedError,
     UnsupportedError,
 )
+from agentkernel.kernel.agents import sessions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.workspaces.model import file_clock_ns
 
-from .conftest import events, start, until
+from .conftest import DEADLINE_S, events, start, until
 
 
 @pytest.fixture
@@ -319,3 +321,53 @@ async def test_nothing_that_an_agent_prints_ends_its_log(kernel: Kernel) -> None
     msgspec.json.encode(summary)
     assert summary.commands == ["a\\ud800"]
     assert summary.session.conversation and summary.session.conversation.startswith("c-")
+
+
+async def test_there_are_so_many_and_no_more(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_RUNNING", 1)
+    monkeypatch.setattr(sessions, "MAX_KEPT", 2)
+    first = await start(kernel, "sleep 60")
+    with pytest.raises(ResourceExhaustedError, match="1 sessions of agents run"):
+        await start(kernel, "say more", sandbox=first.sandbox)
+    await kernel.agents.sessions.stop(first.id)
+    ids = [first.id]
+    for _ in range(3):
+        another = await start(kernel, "exit 0", sandbox=first.sandbox)
+        await events(kernel, another.id)
+        ids.append(another.id)
+    # The oldest that are over go with the next start; of the sandbox nothing does.
+    kept = [one.id for one in (await kernel.agents.sessions.list()).sessions]
+    assert kept == ids[:0:-1]
+    places = (kernel.state_dir / "agents" / "sessions").iterdir()
+    assert sorted(place.name for place in places) == sorted(kept)
+    assert (await kernel.get(first.sandbox)).state == "running"
+
+
+async def test_a_recording_goes_on_with_another_daemon(own_state: Path) -> None:
+    async def typed(kernel: Kernel, job: str, words: bytes, shown: bytes | None) -> None:
+        """Until it is shown, or to the end."""
+        async with asyncio.timeout(DEADLINE_S), kernel.jobs.attach(job) as process:
+            seen, sent = b"", False
+            while (chunk := await process.output()) is not None:
+                seen += chunk.data
+                if not sent and b"<24x80>" in seen:  # it takes input from here on
+                    await process.write(words)
+                    sent = True
+                if shown is not None and shown in seen:
+                    return
+
+    async with Kernel(own_state) as kernel:
+        session = await start(kernel, mode="interactive")
+        assert session.job is not None
+        await typed(kernel, session.job, "ä€".encode(), "[ä€]".encode())
+    async with Kernel(own_state) as kernel:
+        await typed(kernel, session.job, b"two", b"[two]")
+        await typed(kernel, session.job, b"q", None)
+        await events(kernel, session.id)
+        cast = (await kernel.agents.sessions.recording(session.id)).read_text().splitlines()
+        shown = "".join(json.loads(line)[2] for line in cast[1:])
+        assert shown.count("[ä€]") == shown.count("[two]") == 1
+        assert len([line for line in cast if line.startswith("{")]) == 1
+        await kernel.remove(session.sandbox)

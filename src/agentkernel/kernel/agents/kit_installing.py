@@ -1,8 +1,8 @@
 """How a kit is made: a definition's steps in one sandbox, a look at what came of them in another.
 
-The first has the empty kit, package registries and this machine's programs: what a package runs
-while it is installed reaches nothing else. The second has the kit read-only and no network; what is
-looked at there is looked at before anything of the kit is run.
+The first has the empty kit, package registries, hosts that the definition names and this machine's
+programs: what a package runs while it is installed reaches nothing else. The second has the kit
+read-only and no network; what is looked at there is looked at before anything of the kit is run.
 """
 
 from __future__ import annotations

@@ -34,6 +34,10 @@ class KitRecords:
         self._directory = directory / "kits"
         self._records: dict[str, KitRecord] = {}
 
+    def any(self) -> bool:
+        """Whether there is something to load."""
+        return next(self._directory.glob("*"), None) is not None
+
     def load(self, volumes: Iterable[str]) -> None:
         """Reads those of `volumes`; others are what a crash left, and go."""
         wanted = set(volumes)

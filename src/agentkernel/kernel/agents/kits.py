@@ -52,7 +52,8 @@ class Kits:
 
     async def load(self) -> None:
         """Preconditions: volumes are loaded."""
-        self._records.load(info.id for info in await self._kernel.volumes.list(OURS))
+        if self._records.any():
+            self._records.load(info.id for info in await self._kernel.volumes.list(OURS))
 
     async def close(self) -> None:
         """Ends what is under way; nothing of it is left."""

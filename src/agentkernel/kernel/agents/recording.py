@@ -92,7 +92,7 @@ class Recorder:
         began = self._writer.position
         try:
             async with self._jobs.attach(
-                self._job, stdout_offset=began.out, stderr_offset=began.err, shared=True
+                self._job, stdout_offset=began.out, stderr_offset=began.err, shared=True, whole=True
             ) as process:
                 self._process = process
                 if isinstance(process, Listener):
