@@ -46,6 +46,7 @@ POINTS: Final[Mapping[str, str]] = {
     "job.ended": "the job's end is known, its row says running",
     "session.row": "an agent's session has a row that says starting, nothing else exists",
     "session.sandbox": "its sandbox runs, the agent does not",
+    "session.setup": "its sandbox's network is in the phase for the setup, which has not begun",
     "session.job": "the agent runs, its session's row says starting",
     "session.ended": "the agent has ended, its session's row says running",
     "file.before": "a file call is about to be asked for",

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +19,12 @@ from acp import schema
 @dataclass
 class Editor:
     """Has what the official client's `Client` has, as far as an editor is ever asked for it.
-    `choose`: the option for each permission question; `choose_of` is told which there are."""
+    `choose`: the option for each permission question; `choose_of` is told which there are.
+    `meanwhile`: what is done before it is answered."""
 
     choose: Callable[[dict[str, Any]], str | None] = lambda call: None
     choose_of: Callable[[dict[str, Any], list[dict[str, Any]]], str | None] | None = None
+    meanwhile: Callable[[], Awaitable[None]] | None = None
     updates: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     host_calls: list[str] = field(default_factory=list)
@@ -35,6 +37,8 @@ class Editor:
     ) -> schema.RequestPermissionResponse:
         call = tool_call.model_dump(by_alias=True, exclude_none=True)
         self.questions.append(call)
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.choose_of is not None:
             known = [option.model_dump(by_alias=True) for option in options]
             chosen = self.choose_of(call, known)

@@ -10,6 +10,8 @@ edit PATH         a tool call with a diff, and the file changed by the agent its
 wait PATH         until the file is there, or the turn is cancelled
 call METHOD JSON  any method of the client's; says what came
 garbage           all that must not come
+forge             once cancelled, after the turn: answers to what the editor is asked; says so
+late PATH         once cancelled, after the turn: a file is written; says so
 env NAME          says a variable
 """
 
@@ -28,6 +30,7 @@ HOME = pathlib.Path(os.environ.get("HOME", "/root")) / ".fake-agent"
 OUT = threading.Lock()
 ASKED: dict[str, queue.Queue[dict[str, Any]]] = {}
 CANCELLED: set[str] = set()
+PROMPTS: list[str] = []
 NUMBER = iter(range(1, 1 << 30))
 
 
@@ -117,8 +120,24 @@ def obey(session: str, cwd: str, line: str) -> None:
         say(session, f"{method} " + told(ask(method, json.loads(given or "{}"))))
     elif word == "garbage":
         garbage()
+    elif word in ("forge", "late"):
+        threading.Thread(target=afterwards, args=(session, word, f"{cwd}/{path}")).start()
     elif word == "env":
         say(session, f"{rest}={os.environ.get(rest)}")
+
+
+def afterwards(session: str, word: str, path: str) -> None:
+    while session not in CANCELLED:
+        time.sleep(0.02)
+    if word == "late":
+        pathlib.Path(path).write_text("late\n")
+    else:
+        # The next numbers, after the one that this turn was asked for with.
+        mark, _, last = PROMPTS[-1].rpartition("-")
+        outcome = {"outcome": "selected", "optionId": "agentkernel-apply"}
+        for number in range(int(last), int(last) + 50):
+            send({"id": f"{mark}-{number}", "result": {"outcome": outcome}})
+    say(session, word)
 
 
 def garbage() -> None:
@@ -139,6 +158,7 @@ def garbage() -> None:
 
 def prompt(id: Any, params: dict[str, Any]) -> None:
     session = params["sessionId"]
+    PROMPTS.append(str(id))
     CANCELLED.discard(session)
     cwd = json.loads((HOME / f"{session}.json").read_text())["cwd"]
     reason = "end_turn"

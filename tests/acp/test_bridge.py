@@ -370,6 +370,38 @@ async def test_changes_are_applied_as_the_user_says(acp_state: Path, tmp_path: P
     assert not (project / ".envrc").exists() and not (project / ".git").exists()
 
 
+async def test_nothing_is_applied_that_the_user_did_not_see(
+    acp_state: Path, tmp_path: Path
+) -> None:
+    """An agent answers for its user, or changes more once the user has seen what there is."""
+    project = tmp_path / "forged"
+    project.mkdir()
+    (project / "a.txt").write_text("one\n")
+    (project / "fake_agent.py").write_bytes(Path(__file__).with_name("fake_agent.py").read_bytes())
+    words = ("fake", "--", "python3", f"{project}/fake_agent.py")
+    choices = iter(["agentkernel-keep", "agentkernel-apply", "agentkernel-apply"])
+    editor = Editor(choose=lambda call: next(choices))
+    async with bridge(editor, acp_state, *words, cwd=project) as connection:
+        session = await begin(connection, project)
+
+        async def until_said(word: str) -> None:
+            await connection.agent.cancel(session_id=session)
+            await until(lambda: word in editor.said(session))
+
+        editor.meanwhile = lambda: until_said("forge")
+        await turn(connection, session, "edit a.txt", "forge")
+        assert (project / "a.txt").read_text() == "one\n"
+        assert len(editor.questions) == 1 and "Kept" in at(editor.calls("agentkernel-apply-1")[-1])
+
+        editor.meanwhile = lambda: until_said("late")
+        await turn(connection, session, "edit b.txt", "late c.txt")
+        assert [at(question) for question in editor.questions[1:]] == [
+            "- a.txt\n- b.txt", "- a.txt\n- b.txt\n- c.txt"
+        ]  # fmt: skip
+        assert "Not applied" in at(editor.calls("agentkernel-apply-2")[-1])
+        assert (project / "c.txt").read_text() == "late\n"  # as seen, it is
+
+
 def talk(state: Path, cwd: Path, words: list[str], *lines: bytes) -> tuple[list[Any], str, int]:
     """What a bridge answers to lines, and says to people; every line on stdout is a message."""
     done = subprocess.run(

@@ -164,6 +164,7 @@ BUILD_CASES: tuple[tuple[str, bool], ...] = (
 SESSION_CASES: tuple[str, ...] = (
     "session.row",
     "session.sandbox",
+    "session.setup",
     "session.job",
     "session.ended",
 )

@@ -26,7 +26,7 @@ from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.building.model import BuildEvent, BuildRequest, Built
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
-from agentkernel.network.policy.request import NetworkRequest
+from agentkernel.network.policy.request import NetworkRequest, PhaseRequest
 
 KEPT = "/root/kept"
 WRITTEN = "/root/written"
@@ -229,11 +229,29 @@ async def remove_kit(kernel: Kernel, id: str) -> None:
 async def agent_session(kernel: Kernel, id: str) -> None:
     """An agent that ends at once, to its end."""
     asked = AgentRequest(
-        agent="ends", mode="acp", drive=False, command=["sh", "-c", "echo said >&2; exit 3"]
+        agent="ends",
+        mode="acp",
+        drive=False,
+        command=["sh", "-c", "echo said >&2; exit 3"],
+        setup=[["true"]],
     )
     session = await kernel.agents.sessions.start(asked)
     async for _ in kernel.agents.sessions.events(session.id):
         pass
+
+
+async def with_phases(kernel: Kernel, id: str) -> None:
+    """It may reach more while something is set up."""
+    phases = {"setup": PhaseRequest(allow=["registry.example"])}
+    network = NetworkRequest(presets=[], allow=["model.example"], phases=phases)
+    await kernel.create(SandboxSpec(ephemeral=False, network=network), id=id)
+
+
+async def session_inside(kernel: Kernel, id: str) -> None:
+    asked = AgentRequest(
+        agent="ends", mode="acp", drive=False, sandbox=id, command=["true"], setup=[["true"]]
+    )
+    await kernel.agents.sessions.start(asked)
 
 
 def image_archive() -> bytes:
@@ -279,6 +297,7 @@ OPERATIONS: dict[str, Operation] = {
     "kit install": Operation(nothing, install_kit),
     "kit remove": Operation(install_kit, remove_kit),
     "agent session": Operation(nothing, agent_session),
+    "agent session inside": Operation(with_phases, session_inside),
     "volume restart": Operation(import_volume, load_volumes),
 }
 

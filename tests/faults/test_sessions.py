@@ -4,8 +4,11 @@ nothing of it is left, or the next daemon brings it to its end."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import json
 import os
+import sqlite3
 
 import pytest
 
@@ -49,6 +52,20 @@ async def test_control_a_killed_start_leaves_something_for_the_next(world: World
     assert len(os.listdir(world.state_dir / "sandboxes")) == 2
     async with world.kernel() as kernel:
         await check_nothing_left(world, kernel)
+
+
+async def test_a_killed_setup_leaves_no_wider_network(world: World, die: Die) -> None:
+    id = new_id()
+    assert die("agent session inside", "session.setup", id) == -9
+    # The control: that is what the daemon was killed with.
+    with contextlib.closing(sqlite3.connect(world.state_dir / "state.db")) as rows:
+        (text,) = rows.execute("SELECT network FROM sandboxes WHERE id = ?", (id,)).fetchone()
+    assert json.loads(text)["phase"] == "setup"
+    async with world.kernel() as kernel:
+        assert (await kernel.network.show(id)).phase == "default"
+        assert (await kernel.agents.sessions.list()).sessions == []
+        await world.check(kernel, {id})
+        await kernel.remove(id)
 
 
 @pytest.mark.parametrize(

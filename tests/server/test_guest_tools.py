@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from agentkernel.agents.mcp_servers import servers_for
+from agentkernel.server.guest_tools import MOST_JOBS
 
 from .daemon_process import SECONDS, Daemon
 
@@ -192,6 +193,37 @@ def test_the_network_is_told_and_asked_for_and_stays_as_it_is(daemon: Daemon, bo
     assert daemon.request("GET", f"/v1/sandboxes/{box.id}/network")[1]["phases"] == before
     many = box.calls(*[("ask_for_host", {"host": "a.example.org", "reason": "x"})] * 10)
     assert "often enough" in many[-1]["error"]
+
+
+# So many calls at once, each of its own connection.
+TOGETHER = """
+import http.client, json, sys, threading
+asked, started = sys.argv[1], []
+def call():
+    connection = http.client.HTTPConnection("tools.agentkernel.internal", 80, timeout=30)
+    for _ in range(3):
+        connection.request("POST", "/mcp", asked, {"content-type": "application/json"})
+        result = json.loads(connection.getresponse().read())["result"]
+        if not result.get("isError"):
+            started.append(result)
+threads = [threading.Thread(target=call) for _ in range(12)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(started))
+"""
+
+
+def test_no_more_jobs_at_once_than_one_after_another(shared_daemon: Daemon) -> None:
+    own = make(shared_daemon, name="many")
+    call = {"name": "job_start", "arguments": {"command": "exec sleep 1000"}}
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    done = shared_daemon.request(
+        "POST",
+        f"/v1/sandboxes/{own.id}/exec",
+        {"argv": ["python3", "-SIc", TOGETHER, asked], "timeout_seconds": SECONDS},
+    )[1]
+    assert 1 <= int(done["stdout"]) <= MOST_JOBS, done
+    assert len(own.call("job_list")["jobs"]) == int(done["stdout"])
 
 
 def test_jobs(daemon: Daemon, box: Box) -> None:

@@ -10,12 +10,13 @@ from agentkernel.agents.acp.paths import PathMap
 from agentkernel.agents.acp.permissions import choice_of
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.errors import AgentKernelError
-from agentkernel.workspaces.risky import why_risky
 
 Apply = Literal["ask", "never", "turn"]
 _ONCE, _ALWAYS, _KEEP = "agentkernel-apply", "agentkernel-apply-always", "agentkernel-keep"
 _MOST_NAMES: Final = 50
 _MOST_PATCH: Final = 40_000
+# What is asked about may change while it is: so often it is shown anew.
+_TRIES: Final = 3
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
 """A request to the editor; its result, or None if there is none."""
@@ -44,24 +45,28 @@ class Settling:
         if self._mode == "never":
             return
         try:
-            diff = await self._sandbox.workspace.diff()
-            changes = diff.get("changes") or []
-            mark = hashlib.sha256(repr((changes, diff.get("patch"))).encode()).hexdigest()
-            if not changes or mark == self._kept:
-                return
-            await self._settle(session, diff, changes)
-            # What is left now has been decided about; it is asked for again when it changes.
-            self._kept = await self._mark()
+            for _ in range(_TRIES):
+                diff = await self._sandbox.workspace.diff()
+                changes = diff.get("changes") or []
+                if not changes or _mark_of(diff) == self._kept:
+                    return
+                if await self._settle(session, diff, changes):
+                    # What is left now has been decided about; it is asked for again when it
+                    # changes.
+                    self._kept = _mark_of(await self._sandbox.workspace.diff())
+                    return
+            await self._show(session, "Kept in the sandbox: they go on changing.", "failed")
         except AgentKernelError as error:
             await self._show(session, f"The changes are in the sandbox: {error.message}", "failed")
 
-    async def _settle(self, session: str, diff: dict[str, Any], changes: list[Any]) -> None:
+    async def _settle(self, session: str, diff: dict[str, Any], changes: list[Any]) -> bool:
+        """False: what the user was shown is not what is there now."""
         self._calls += 1
         wanted = [change["path"] for change in changes if not _why(change)]
         held = {change["path"]: why for change in changes if (why := _why(change))}
         if not wanted:
             await self._show(session, _held_text(held), "completed")
-            return
+            return True
         if self._mode == "ask" and session not in self._always:
             choice = choice_of(
                 await self._ask(
@@ -77,9 +82,14 @@ class Settling:
                 self._always.add(session)
             elif choice != _ONCE:
                 await self._show(session, "Kept in the sandbox.", "completed")
-                return
+                return True
+            if _mark_of(await self._sandbox.workspace.diff()) != _mark_of(diff):
+                text = "Not applied: it was changed while you were asked."
+                await self._show(session, text, "failed")
+                return False
         done = await self._sandbox.workspace.apply()
         await self._show(session, _done_text(done), "completed")
+        return True
 
     def _call(self, wanted: list[str], held: dict[str, str], patch: str) -> dict[str, Any]:
         text = _files_text(wanted)
@@ -120,12 +130,6 @@ class Settling:
     def _id(self) -> str:
         return f"agentkernel-apply-{self._calls}"
 
-    async def _mark(self) -> str:
-        diff = await self._sandbox.workspace.diff()
-        return hashlib.sha256(
-            repr((diff.get("changes") or [], diff.get("patch"))).encode()
-        ).hexdigest()
-
 
 _OPTIONS: Final = [
     {"optionId": _ONCE, "name": "Apply", "kind": "allow_once"},
@@ -134,8 +138,13 @@ _OPTIONS: Final = [
 ]
 
 
+def _mark_of(diff: dict[str, Any]) -> str:
+    """Of what there is to be decided about."""
+    return hashlib.sha256(repr((diff.get("changes"), diff.get("patch"))).encode()).hexdigest()
+
+
 def _why(change: dict[str, Any]) -> str:
-    return why_risky(str(change.get("path"))) or str(change.get("problem") or "")
+    return str(change.get("held_back") or "")
 
 
 def _count(paths: list[str]) -> str:

@@ -78,7 +78,9 @@ class Bridge:
     _initialize: Any = None
     _of_editor: dict[str, _Asked] = field(default_factory=dict)
     _of_agent: dict[str, _Asked] = field(default_factory=dict)
-    _own: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    # Our own requests, apart by who may answer: an agent knows how our numbers look.
+    _own_to_editor: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
+    _own_to_agent: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _waiting: asyncio.Queue[Request] = field(default_factory=lambda: asyncio.Queue(MAX_ASKED))
     _mark: str = field(default_factory=new_id)
@@ -194,7 +196,7 @@ class Bridge:
 
     async def _answered_by_editor(self, answer: Answer) -> None:
         number = str(answer.id)
-        if future := self._own.pop(number, None):
+        if future := self._own_to_editor.pop(number, None):
             if not future.done():
                 future.set_result(None if answer.error else answer.result)
         elif (asked := self._of_agent.pop(number, None)) and self._running:
@@ -227,7 +229,7 @@ class Bridge:
     async def _introduce(self, running: _Running) -> None:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number = self._number()
-        self._own[number] = future
+        self._own_to_agent[number] = future
         params = self._initialize or client_capabilities(None)
         await running.opened.link.send(Request("initialize", params, number))
         await future
@@ -254,7 +256,7 @@ class Bridge:
         for asked in list(self._of_editor.values()):
             await self._fail(asked.id, Failure(wire.INTERNAL_ERROR, why))
         self._of_editor.clear()
-        for future in self._own.values():
+        for future in (*self._own_to_editor.values(), *self._own_to_agent.values()):
             if not future.done():
                 future.set_result(None)
         self._ended.set()
@@ -271,7 +273,11 @@ class Bridge:
                 params = await self._for_editor(running, message)
                 await self.editor.send(Request(message.method, params))
         elif running.services.knows(message.method):
-            self._spawn(self._serve(running, message))
+            if len(self._tasks) >= MAX_ASKED:  # it asks, and does not read
+                failure = Failure(wire.INTERNAL_ERROR, "earlier calls are not answered yet")
+                await running.opened.link.send(Answer(message.id, error=failure))
+            else:
+                self._spawn(self._serve(running, message))
         elif message.method not in TO_EDITOR:
             failure = Failure(wire.METHOD_NOT_FOUND, "there is no such method in the sandbox")
             await running.opened.link.send(Answer(message.id, error=failure))
@@ -297,7 +303,7 @@ class Bridge:
 
     async def _answered_by_agent(self, running: _Running, answer: Answer) -> None:
         number = str(answer.id)
-        if future := self._own.pop(number, None):
+        if future := self._own_to_agent.pop(number, None):
             if not future.done():
                 future.set_result(None if answer.error else answer.result)
             return
@@ -331,7 +337,7 @@ class Bridge:
     async def _ask_editor(self, method: str, params: dict[str, Any]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         number = self._number()
-        self._own[number] = future
+        self._own_to_editor[number] = future
         await self.editor.send(Request(method, params, number))
         return await future
 

@@ -55,6 +55,7 @@ class GuestTools:
         self._protocol = Protocol(TOOLS, INSTRUCTIONS)
         self._calls = Rates(*CALLS, most=service.bounds.max_counted)
         self._asks = Rates(*ASKS, most=service.bounds.max_counted)
+        self._starting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,7 +119,7 @@ class GuestTools:
         verdict = judge_connection(setting.policy, None, TOOLS_HOST, TOOLS_PORT)
         if verdict.outcome == "deny":
             raise PolicyDeniedError("this sandbox has no tools")
-        return Guest(kernel, record, self._asks)
+        return Guest(kernel, record, self._asks, self._starting)
 
 
 class GuestDoor:

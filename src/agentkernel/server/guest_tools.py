@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -54,11 +55,12 @@ _SIGNALS: Final = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "HUP": signal.S
 
 @dataclass(frozen=True)
 class Guest:
-    """What a call is bound to."""
+    """What a call is bound to. `starting`: how many jobs are being started, by sandbox."""
 
     kernel: Kernel
     record: SandboxRecord
     asks: Rates
+    starting: Counter[str]
 
     @property
     def id(self) -> str:
@@ -288,17 +290,24 @@ class JobStart(_Given, kw_only=True):
 async def job_start(guest: Guest, given: JobStart) -> Answer:
     """Starts a shell command in the background of this sandbox, for servers and long builds. It
     goes on when you are done, until it ends, job_stop, or the end of the sandbox."""
-    running = [job for job in await _jobs(guest) if job.state == "running"]
-    if len(running) >= MOST_JOBS:
-        raise ResourceExhaustedError(
-            f"{len(running)} jobs run, which is the most there may be", hint="stop some: job_stop"
-        )
     options = ProcessOptions(
         cwd=given.cwd or None,
         timeout_seconds=given.timeout_seconds or None,
         env={OWN_JOB: "1"},
     )
-    job = await guest.kernel.jobs.start(guest.id, ["sh", "-c", given.command], options)
+    # Those that are being started count, whether or not they run already.
+    guest.starting[guest.id] += 1
+    try:
+        running = [job for job in await _jobs(guest) if job.state == "running"]
+        if len(running) + guest.starting[guest.id] > MOST_JOBS:
+            raise ResourceExhaustedError(
+                f"{MOST_JOBS} jobs run, which is the most there may be", hint="stop some: job_stop"
+            )
+        job = await guest.kernel.jobs.start(guest.id, ["sh", "-c", given.command], options)
+    finally:
+        guest.starting[guest.id] -= 1
+        if not guest.starting[guest.id]:
+            del guest.starting[guest.id]
     return Answer(_job_line(job), _job_body(job))
 
 

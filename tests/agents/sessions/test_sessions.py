@@ -21,6 +21,7 @@ from agentkernel.errors import (
 from agentkernel.kernel.agents import sessions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.network.policy.request import NetworkRequest
 from agentkernel.workspaces.model import file_clock_ns
 
 from .conftest import DEADLINE_S, events, start, until
@@ -371,3 +372,30 @@ async def test_a_recording_goes_on_with_another_daemon(own_state: Path) -> None:
         assert shown.count("[ä€]") == shown.count("[two]") == 1
         assert len([line for line in cast if line.startswith("{")]) == 1
         await kernel.remove(session.sandbox)
+
+
+async def test_no_agent_works_while_a_setup_may_reach_more(kernel: Kernel) -> None:
+    seen = []
+    network = kernel.network
+    switch = network.switch_phase
+
+    async def watched(id: str, phase: str, **more: object) -> object:
+        page = await kernel._store.find_sessions(sandbox_id=id, states=("running",))
+        seen.append((phase, [record.state for record in page.records]))
+        return await switch(id, phase, **more)  # type: ignore[arg-type]
+
+    network.switch_phase = watched  # type: ignore[method-assign, assignment]
+    spec = SandboxSpec(network=NetworkRequest(allow=["model.example"]))
+    first = await start(kernel, "sleep 60", spec=spec, setup=[["true"]])
+    assert seen == [("setup", []), ("default", [])]
+    with pytest.raises(ConflictError, match="an agent works in the sandbox"):
+        await start(kernel, "exit 0", sandbox=first.sandbox, setup=[["true"]])
+    second = await start(kernel, "exit 0", sandbox=first.sandbox)  # without a setup it may
+    await events(kernel, second.id)
+    await kernel.agents.sessions.stop(first.id)
+    third = await start(kernel, "exit 0", sandbox=first.sandbox, setup=[["true"]])
+    await events(kernel, third.id)
+    assert seen[2:] == [("setup", []), ("default", [])]
+    with pytest.raises(NotReadyError):
+        await start(kernel, "exit 0", sandbox=first.sandbox, setup=[["false"]])
+    assert (await network.show(first.sandbox)).phase == "default"

@@ -11,6 +11,7 @@ from agentkernel.agents.acp import wire
 from agentkernel.agents.acp.permissions import CANCELLED, allowed, choice_of, chosen
 from agentkernel.agents.acp.services import (
     MAX_CALLS,
+    MAX_COMMAND,
     MAX_OUTPUT,
     MAX_READ,
     MAX_TERMINALS,
@@ -215,3 +216,19 @@ def test_permissions() -> None:
     assert choice_of(chosen("a")) == "a"
     for body in [CANCELLED, None, {}, {"outcome": 1}, {"outcome": {"outcome": "selected"}}]:
         assert choice_of(body) is None
+
+
+async def test_a_command_that_is_too_long() -> None:
+    box = Box()
+    services = Services(box)
+    half = "x" * (MAX_COMMAND // 2)
+    for given in (
+        {"command": "x" * (MAX_COMMAND + 1)},
+        {"command": "echo", "args": [half, half]},
+        {"command": "echo", "args": [half], "env": [{"name": "A", "value": half}]},
+    ):
+        answer = await services.call(Request("terminal/create", given, 1))
+        assert answer.error is not None and answer.error.code == wire.INVALID_PARAMS
+    assert box.started == []
+    answer = await services.call(Request("terminal/create", {"command": "echo", "args": [half]}, 1))
+    assert answer.error is None and len(box.started) == 1

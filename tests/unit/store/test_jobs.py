@@ -1,4 +1,4 @@
-"""Jobs end once, and only with their sandbox they go."""
+"""Jobs end once, and go with their sandbox, or when there are too many that are over."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 
 from agentkernel.errors import ConflictError, InvalidInputError, NotFoundError
 from agentkernel.ids import new_id
-from agentkernel.kernel.store import SandboxRecord, Store
+from agentkernel.kernel.store import SandboxRecord, Store, jobs
 
 from .making import Clock, job, sandbox
+from .test_sessions import session
 
 
 @pytest.fixture
@@ -45,6 +46,23 @@ async def test_lost_jobs_are_those_that_ran(store: Store, box: SandboxRecord, cl
     assert await store.jobs_of(box.id, states=["ended"]) == [records[1]]
     assert await store.jobs_of(elsewhere.record.id, states="running") == [other]
     assert await store.jobs_of(new_id()) == []
+
+
+async def test_the_oldest_that_are_over_make_room(
+    store: Store, box: SandboxRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MAX_OVER", 3)
+    runs = await store.insert_job(job(box.id))
+    agents = await store.insert_job(job(box.id, state="ended"))
+    await store.insert_session(session(sandbox_id=box.id, job_id=agents.id))
+    over = [
+        await store.insert_job(job(box.id, state="lost" if n % 2 else "ended")) for n in range(6)
+    ]
+    elsewhere = (await store.insert_sandbox(sandbox())).record
+    other = await store.insert_job(job(elsewhere.id, state="ended"))
+    kept = [one.id for one in await store.jobs_of(box.id)]
+    assert kept == [runs.id, agents.id, *(one.id for one in over[-3:])]
+    assert await store.jobs_of(elsewhere.id) == [other]
 
 
 async def test_a_page_of_all_jobs(store: Store) -> None:

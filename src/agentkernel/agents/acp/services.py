@@ -25,6 +25,8 @@ MAX_READ: Final = 8 << 20
 """Of a file, with all of which one line has to have room."""
 MAX_OUTPUT: Final = 1 << 20
 MAX_TERMINALS: Final = 32
+MAX_COMMAND: Final = 1 << 17
+"""Of a terminal's command, with its words and variables."""
 MAX_CALLS: Final = 64
 """Calls of one agent under way at once."""
 _MOST_PATH: Final = 4096
@@ -167,6 +169,10 @@ class Services:
             raise RefusedError(wire.INVALID_PARAMS, "command is not a text")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise RefusedError(wire.INVALID_PARAMS, "args are not texts")
+        environment = _environment(params)
+        # What a kernel would refuse is not kept as a job either.
+        if sum(map(len, (command, *words, *environment, *environment.values()))) > MAX_COMMAND:
+            raise RefusedError(wire.INVALID_PARAMS, "the command is too long")
         cwd = self._cwd if params.get("cwd") is None else _path(params, "cwd")
         limit = _count(params, "outputByteLimit")
         keep = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
@@ -176,7 +182,7 @@ class Services:
                 f"there are {MAX_TERMINALS} terminals; release those that are not needed any more",
             )
         id = await self._inside.start(
-            shell_words(command, words), env=_environment(params), cwd=cwd, keep=max(keep, 1)
+            shell_words(command, words), env=environment, cwd=cwd, keep=max(keep, 1)
         )
         self._limits[id] = keep
         return {"terminalId": id}

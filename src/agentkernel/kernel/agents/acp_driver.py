@@ -37,6 +37,8 @@ from agentkernel.kernel.agents.model import AgentEvent
 
 MAX_QUESTIONS: Final = 64
 _MOST_TASKS: Final = 256
+# Of an agent that asks and does not read; fewer than tasks, so that each has one.
+_MOST_CALLS: Final = 128
 _CANCEL_SECONDS: Final = 10.0
 _MOST_KEPT: Final = 1 << 16
 _PROMPT: Final = "prompt-"
@@ -228,7 +230,10 @@ class AcpDriver:
 
     def _asks(self, message: Request, id: Id) -> None:
         if self._services.knows(message.method):
-            if str(id) not in self._calls:
+            if len(self._calls) >= _MOST_CALLS:
+                failure = Failure(wire.INTERNAL_ERROR, "earlier calls are not answered yet")
+                self._spawn(self._send(Answer(id, error=failure)))
+            elif str(id) not in self._calls:
                 self._calls[str(id)] = message
                 self._keep_calls()
                 self._spawn(self._serve(message, id))

@@ -12,6 +12,7 @@ from agentkernel.agents.definition import AgentDefinition, EventFormat
 from agentkernel.errors import InvalidInputError
 from agentkernel.kernel.agents.model import AgentRequest
 from agentkernel.kernel.agents.preparing import seconds_of
+from agentkernel.kernel.network_control import setting_of
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import SandboxRecord, SessionRecord
 from agentkernel.workspaces.model import parse_workspace
@@ -21,7 +22,8 @@ _TEXTS = ("text", "aider")
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """`spec`: without variables. `keep`, `exclude`: of the definition's `state`. `size`: of its
-    terminal. `env`, `mcp`: names."""
+    terminal. `env`, `mcp`: names. `found`: its sandbox was there before; `phase`: the one that its
+    network goes back to after the setup, if there was one."""
 
     spec: SandboxSpec = SandboxSpec()
     format: EventFormat = "text"
@@ -35,6 +37,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     words: list[str] = []
     env: list[str] = []
     mcp: list[str] = []
+    found: bool = False
+    phase: str = ""
 
     @property
     def prints_text(self) -> bool:
@@ -43,9 +47,16 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def request_of(
-    asked: AgentRequest, definition: AgentDefinition, spec: SandboxSpec, *, login_owner: str
+    asked: AgentRequest,
+    definition: AgentDefinition,
+    spec: SandboxSpec,
+    *,
+    there: SandboxRecord | None,
+    login_owner: str,
 ) -> dict[str, Any]:
+    """`there`: its sandbox, if that is there already."""
     size = asked.pty or [24, 80]
+    setting = None if there is None else setting_of(there)
     kept = Kept(
         spec=msgspec.structs.replace(spec, env={}, host_env={}, config=None),
         format=definition.events,
@@ -59,6 +70,8 @@ def request_of(
         words=asked.words,
         env=sorted(asked.env),
         mcp=[server.name for server in asked.mcp],
+        found=there is not None,
+        phase=setting.phase if setting and asked.setup else "",
     )
     made: dict[str, Any] = msgspec.to_builtins(kept)
     return made

@@ -43,9 +43,10 @@ from agentkernel.kernel.agents.model import (
     SessionPage,
     SessionState,
 )
-from agentkernel.kernel.agents.preparing import definition_of
+from agentkernel.kernel.agents.preparing import SETUP, definition_of
 from agentkernel.kernel.agents.starting import Ready, Starter, check
 from agentkernel.kernel.agents.summaries import read_log, summarize
+from agentkernel.kernel.network_control import setting_of
 from agentkernel.kernel.spec import SandboxSpec
 from agentkernel.kernel.store import SandboxRecord, SessionRecord
 from agentkernel.kernel.threads import in_thread
@@ -125,6 +126,8 @@ class Sessions:
                 hint="`agentkernel agent sessions` shows them; stop some",
             )
         there = await self._sandbox(asked, before, owner)
+        if there is not None and asked.setup:
+            await self._check_alone(there)
         spec = asked.spec or (SandboxSpec() if before is None else kept_of(before).spec)
         project = project_of(there, spec)
         record = SessionRecord(
@@ -141,7 +144,9 @@ class Sessions:
             project=project,
             conversation=None if before is None else before.conversation,
             created_at=time.time(),
-            request=request_of(asked, definition, spec, login_owner=secrets_of or owner),
+            request=request_of(
+                asked, definition, spec, there=there, login_owner=secrets_of or owner
+            ),
         )
         self.trail.found(record.sandbox_id, None if there is None else there.name)
         starter = Starter(kernel, asked, definition, owner=owner)
@@ -229,6 +234,17 @@ class Sessions:
                 return await self._kernel.get(before.sandbox_id, owner=owner)
         return None
 
+    async def _check_alone(self, there: SandboxRecord) -> None:
+        """The network's phase for a setup is the whole sandbox's: an agent that works there has no
+        part in it. Raises ConflictError."""
+        page = await self._kernel._store.find_sessions(sandbox_id=there.id, states=LIVE, limit=1)
+        if page.records:
+            raise ConflictError(
+                f"an agent works in the sandbox {there.name or there.id}, and would reach what "
+                "only a setup may",
+                hint=f"`agentkernel agent stop {page.records[0].id}` first, or leave out the setup",
+            )
+
     async def _resumed(self, asked: AgentRequest, owner: str) -> SessionRecord:
         assert asked.resume is not None
         before = await self._kernel._store.get_session(asked.resume, owner)
@@ -292,18 +308,28 @@ class Sessions:
 
     async def _take_back(self, record: SessionRecord, *, made: bool | None = None) -> None:
         """Nothing is left of a session that was being started. `made`: its sandbox was made for it;
-        None: that is known by nobody having been in it before."""
+        None: that is known by its row, and by nobody having been in it before."""
         await self._listening.drop(record.id)
         others = await self._kernel._store.find_sessions(sandbox_id=record.sandbox_id, limit=2)
+        kept = kept_of(record)
         if made is None:
-            made = record.own_sandbox and len(others.records) <= 1
+            made = record.own_sandbox and not kept.found and len(others.records) <= 1
         with contextlib.suppress(AgentKernelError):
             if made:
                 await self._kernel.remove(record.sandbox_id, reason="its session did not start")
             else:
                 await self._kernel.jobs.kill(record.job_id)
+        if not made and kept.phase:
+            with contextlib.suppress(NotFoundError):
+                await self._end_setup(record.sandbox_id, kept.phase)
         await in_thread(self._listening.files(record.id).remove)
         await self._kernel._store.remove_session(record.id)
+
+    async def _end_setup(self, sandbox: str, phase: str) -> None:
+        """Whoever was to do it was killed between."""
+        setting = setting_of(await self._kernel.get(sandbox))
+        if setting is not None and setting.phase == SETUP != phase:
+            await self._kernel.network.switch_phase(sandbox, phase)
 
     # -- looking --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from agentkernel import faults
 from agentkernel.agents.commands import Fill, command_line, home_path
 from agentkernel.agents.context import context_text
 from agentkernel.agents.definition import AgentDefinition
@@ -278,6 +279,7 @@ class Starter:
         phase = setting.phase if setting else FIRST_PHASE
         if setting and SETUP in setting.phases:
             await kernel.network.switch_phase(record.id, SETUP)
+        faults.point("session.setup")
         try:
             for words in asked.setup:
                 await self._run(record, inside, words)

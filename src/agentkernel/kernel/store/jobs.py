@@ -23,16 +23,25 @@ from agentkernel.kernel.store.records import (
 _FIELDS = JobRecord.__struct_fields__
 _COLUMNS = COLUMNS[JobRecord]
 _QUALIFIED = ", ".join(f"j.{name}" for name in _FIELDS)
+MAX_OVER = 1000
+"""Of each sandbox, so many jobs that are over are kept: what runs inside starts some, too."""
+# Whatever tells how a session ended is not among them.
+_FORGET = (
+    "DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs WHERE sandbox_id = ? AND"
+    " state IN ('ended', 'lost') AND id NOT IN (SELECT job_id FROM agent_sessions)"
+    " ORDER BY seq DESC LIMIT -1 OFFSET ?)"
+)
 _INSERT = f"INSERT INTO jobs ({_COLUMNS}) VALUES ({', '.join(f':{name}' for name in _FIELDS)})"
 
 
 def insert(connection: sqlite3.Connection, record: JobRecord, row: dict[str, Any]) -> JobRecord:
-    """`record` and `row` are what `to_row` gave."""
+    """`record` and `row` are what `to_row` gave. The oldest that are over make room."""
     try:
         connection.execute(_INSERT, row)
     except sqlite3.IntegrityError:
         sandboxes.exists(connection, record.sandbox_id)
         raise ConflictError(f"there is a job {record.id} already") from None
+    connection.execute(_FORGET, (record.sandbox_id, MAX_OVER))
     return record
 
 
