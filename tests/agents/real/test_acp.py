@@ -14,6 +14,7 @@ from ..scripted import Script, ScriptedModels, by_key
 from .lab import DONE, HOST_OF, KEY_OF, KEYS, RIGHT, Lab, make_project, turns
 
 pytestmark = pytest.mark.anyio
+MODEL = "anthropic/claude-sonnet-4-5"
 ASKING = ("claude", "gemini")
 """OpenCode asks for no permission unless its settings say so."""
 
@@ -40,6 +41,11 @@ async def test_an_editor_has_an_agent_do_a_task(
     state, environment = lab.state_dir, lab.environment()
     async with bridge(editor, state, agent, cwd=project, environment=environment) as editing:
         session = await editing.agent.new_session(cwd=str(project), mcp_servers=[])
+        if agent == "opencode":  # it has keys of several providers, and would take any of them
+            [chosen] = [option for option in session.config_options if option.id == "model"]
+            await editing.agent.set_config_option(
+                config_id=chosen.id, session_id=session.session_id, value=MODEL
+            )
         task = [acp.text_block("Mend add")]
         answer = await editing.agent.prompt(session_id=session.session_id, prompt=task)
         assert answer.stop_reason == "end_turn"
