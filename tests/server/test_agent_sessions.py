@@ -17,7 +17,7 @@ from agentkernel import Host, Transport
 from agentkernel.errors import ConflictError, NotFoundError
 from agentkernel.workspaces.model import file_clock_ns
 
-from .daemon_process import Daemon
+from .daemon_process import Daemon, eventually
 from .network_process import NetworkDaemon
 
 FAKE = Path(__file__).parents[1] / "agents" / "sessions" / "fake.toml"
@@ -181,3 +181,28 @@ def test_scopes(network_daemon: NetworkDaemon, tmp_path: Path) -> None:
     assert ask("reads", "GET", PATH)[1]["sessions"] == []
     assert ask("works", "POST", f"{PATH}/{session['id']}/apply", {})[0] == 403
     assert ask("works", "DELETE", f"{PATH}/{session['id']}")[0] == 204
+
+
+def test_to_go_on_needs_what_the_beginning_needed(
+    network_daemon: NetworkDaemon, tmp_path: Path
+) -> None:
+    """Two tokens of one owner: what one was allowed, the other does not get by going on with it."""
+    (tmp_path / "of-the-host").write_text("seen\n")
+    more = network_daemon.caller(
+        "sessions-more", owner="pair", scopes=["read", "manage", "exec", "host-paths"]
+    )
+    less = network_daemon.caller("sessions-less", owner="pair", scopes=["read", "manage", "exec"])
+    wanted = {"agent": "fake", "task": "run cat of-the-host", "spec": {"workspace": str(tmp_path)}}
+    status, first = more.request("POST", PATH, wanted)
+    assert status == 201, first
+    eventually(lambda: less.request("GET", f"{PATH}/{first['id']}")[1]["state"] == "ended")
+    assert less.request("DELETE", f"/v1/sandboxes/{first['sandbox']}")[0] == 204
+    again = {"agent": "fake", "task": "run cat of-the-host", "resume": first["id"]}
+    status, problem = less.request("POST", PATH, again)
+    assert (status, problem["details"].get("needed")) == (403, "host-paths"), problem
+    assert less.request("GET", "/v1/sandboxes")[1]["sandboxes"] == []
+    # The control: who may have it from the beginning may go on.
+    status, second = more.request("POST", PATH, again)
+    assert status == 201 and second["project"] == str(tmp_path), second
+    for session in (second, first):
+        assert more.request("DELETE", f"{PATH}/{session['id']}")[0] == 204

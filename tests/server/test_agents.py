@@ -52,6 +52,9 @@ def test_who_may_see_less_installs_what_is_pinned(daemon: Daemon, tiny: str) -> 
     # Control: who may see the machine chooses.
     status, chosen = daemon.request("POST", path, wanted)
     assert (status, chosen["version"]) == (200, "2") and chosen["id"] != made["id"]
+    status, refused = daemon.request("POST", path, {"update": True}, LESS)
+    assert (status, refused["details"]["needed"]) == (403, "host-paths")
+    assert daemon.request("POST", path, {}, LESS)[1]["version"] == "2", "somebody else chose it"
     assert daemon.request("POST", path, {"update": True})[1]["version"] == "1"
 
 

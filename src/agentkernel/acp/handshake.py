@@ -83,6 +83,12 @@ def session_params(params: Any, paths: PathMap, notes: list[str]) -> dict[str, A
     servers = body.get("mcpServers")
     if isinstance(servers, list):
         body["mcpServers"] = [server for server in servers if _is_inside(server, notes)]
+        notes += [
+            f"what the editor has set for the MCP server {str(server.get('name'))[:64]} "
+            f"({', '.join(named)[:200]}) is inside now, tokens included"
+            for server in body["mcpServers"]
+            if (named := _names_set(server))
+        ]
     return body
 
 
@@ -113,3 +119,14 @@ def _is_inside(server: Any, notes: list[str]) -> bool:
             return True
     notes.append(f"the MCP server {name} is on this machine, which the sandbox does not reach")
     return False
+
+
+def _names_set(server: dict[str, Any]) -> list[str]:
+    """Variables and headers that have a value."""
+    given = [server.get("env"), server.get("headers")]
+    entries = [entry for part in given if isinstance(part, list) for entry in part]
+    return [
+        str(entry.get("name"))
+        for entry in entries
+        if isinstance(entry, dict) and entry.get("value")
+    ]

@@ -119,8 +119,8 @@ class Screen:
         mark, numbers, between, final = match.groups()
         if final == b"t":
             # Reports of the title are what the program has set: typed into a shell.
-            first = numbers.partition(b";")[0]
-            return self._level == "live" and first not in (b"20", b"21")
+            first = _number(re.split(rb"[;:]", numbers)[0] or b"0")
+            return self._level == "live" and first not in (-1, 20, 21)
         if self._level == "live":
             return True
         if final == b"n" or (final == b"c" and not between):

@@ -84,7 +84,7 @@ def _agents_widen(with_it: Resolved, without: Resolved, agent: str) -> list[Wide
         if agent not in ("", name):
             continue
         before = without.agents.get(name, {})
-        for key in ("presets", "allow", "mcp"):
+        for key in ("presets", "allow", "mcp", "setup"):
             now, old = entries.get(key), before.get(key)
             had = () if old is None else old.value
             if now is not None and now.origin == "project" and _presets_more(now.value, had):
@@ -235,6 +235,7 @@ _AGENTS_WHY = {
     "presets": "it reaches more",
     "allow": "it reaches more",
     "mcp": "it has more servers",
+    "setup": "it is run with package registries in reach",
     "attended": "it does not ask",
 }
 _WHY = {

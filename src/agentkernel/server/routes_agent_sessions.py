@@ -87,6 +87,10 @@ async def _start(request: Request, body: AgentRequest) -> Response:
     caller.check("exec")
     if body.spec is not None:
         body = msgspec.structs.replace(body, spec=permitted(request, body.spec))
+    elif body.resume is not None:
+        # Whoever began it may have been allowed more, of the same owner as it is.
+        sessions = service.kernel.agents.sessions
+        permitted(request, await sessions.spec(body.resume, owner=caller.owner))
     if body.mcp:
         # A server is reached by rules of its own.
         added = servers_for(body.mcp, sandbox_tools=False, secrets=_secrets(body))

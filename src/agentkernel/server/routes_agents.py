@@ -51,11 +51,12 @@ async def _install(request: Request, body: InstallRequest) -> Response:
     host_env = body.host_env if sees_host else {}
     if body.version is not None and not body.update:
         raise InvalidInputError("a version is chosen by an update", hint="set update, too")
-    if body.version is not None and not sees_host:
+    if body.update and not sees_host:
+        # Also without one: then the one that somebody chose does not count any more.
         raise PolicyDeniedError(
             "to choose an agent's version, for everybody, needs the scope host-paths, which the "
             "caller has not",
-            hint="leave the version out: the pinned one is installed",
+            hint="without an update: the version that is chosen is installed",
             needed="host-paths",
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from typing import Final
 
 from agentkernel.workspaces import beneath
@@ -40,6 +41,7 @@ _NAMES: Final = {
         ".opencode", "opencode.json", "opencode.jsonc", ".aider.conf.yml",
         ".aider.model.settings.yml", ".continue", ".goose", ".amp", ".agents", ".crush.json",
         "crush.json", ".kiro", ".qwen", ".roo", ".windsurf", ".amazonq", ".augment", ".factory",
+        ".openhands", ".junie", ".cline", ".trae",
     ),
     "a build server": (
         ".circleci", ".gitlab-ci.yml", ".travis.yml", "appveyor.yml", ".appveyor.yml",
@@ -56,7 +58,7 @@ _NAMES: Final = {
     ),
 }  # fmt: skip
 _WHO: Final = {name: who for who, names in _NAMES.items() for name in names}
-# What is below a directory of another name, or of any name (None).
+# What is below a directory of another name.
 _BELOW: Final = {
     (".github", "workflows"): "a build server",
     (".github", "actions"): "a build server",
@@ -79,7 +81,7 @@ _PATTERNS: Final = (
 def why_risky(path: str, link: str | None = None) -> str:
     """Why a path is held back; nothing: it is not. `link`: where a symbolic link leads."""
     names = path.split("/")
-    parts = [name.lower().rstrip(". ") for name in names]
+    parts = [_as_taken(name) for name in names]
     for number, part in enumerate(parts):
         who = _WHO.get(part) or (number and _BELOW.get((parts[number - 1], part)))
         if who:
@@ -93,6 +95,14 @@ def why_risky(path: str, link: str | None = None) -> str:
     if link is not None and _leads_out(path, link):
         return "the link leads out of the project"
     return ""
+
+
+def _as_taken(name: str) -> str:
+    """What a file system may take a name for: some tell no case, no form of a letter and no letter
+    that is not seen, end a name before a colon, or leave out what is at its end."""
+    text = unicodedata.normalize("NFKC", name).casefold().partition(":")[0]
+    seen = (letter for letter in text if unicodedata.category(letter) != "Cf")
+    return "".join(seen).rstrip(". ")
 
 
 def why_held_back(change: Change, upper: int) -> str:

@@ -96,3 +96,19 @@ def test_only_directories_of_the_project() -> None:
     body = {"cwd": "/home/u/proj/a", "additionalDirectories": ["/etc", "/home/u/proj/b", 5]}
     assert session_params(body, PATHS, notes)["additionalDirectories"] == ["/home/u/proj/b"]
     assert len(notes) == 2
+
+
+def test_what_enters_with_an_editors_server_is_said() -> None:
+    """Its values are the editor's to give: they are inside from then on, and the user is told."""
+    notes: list[str] = []
+    env = [{"name": "API_KEY", "value": "k3y"}, {"name": "EMPTY", "value": ""}, 5]
+    headers = [{"name": "Authorization", "value": "Bearer t0ken"}]
+    servers = [
+        {"name": "a", "command": "x", "args": [], "env": env},
+        {"type": "http", "name": "b", "url": "https://example.org/", "headers": headers},
+        {"name": "c", "command": "x", "args": [], "env": "odd"},
+    ]
+    body = session_params({"cwd": "/home/u/proj", "mcpServers": servers}, PATHS, notes)
+    assert body["mcpServers"] == servers
+    assert len(notes) == 2 and "a (API_KEY) is inside" in notes[0] and "Authorization" in notes[1]
+    assert not any("k3y" in note or "t0ken" in note for note in notes)

@@ -19,7 +19,7 @@ ASKS = (
 )  # fmt: skip
 NEVER = (
     b"\x1b]52;c;aGk=\x07", b"\x1b]52;c;?\x1b\\", b"\x1b]1337;File=x:AAAA\x07", b"\x1b[21t",
-    b"\x1b[20t", b"\x1bPtmux;x\x1b\\",
+    b"\x1b[20t", b"\x1b[021t", b"\x1b[0000000000021t", b"\x1b[21:1t", b"\x1bPtmux;x\x1b\\",
     b"\x1b_Gf=100,t=f;L2V0Yw==\x1b\\", b"\x1b^pm\x1b\\", b"\x1bXsos\x1b\\", b"\x1bPq#0\x1b\\",
     b"\x1b]7;file:///\x07", b"\x1b]777;notify;a;b\x07", b"\xc2\x9d52;c;aGk=\xc2\x9c"[:2],
     b"\xc2\x9b", b"\xc2\x90", b"\x1b]52;c;aGk=\x18", b"\x1b]0;a\x1a",

@@ -62,6 +62,14 @@ def test_what_reaches_more_needs_trust(project: Write, line: str) -> None:
     assert wider(project, text, agent=None) == []
 
 
+def test_a_setup_of_the_projects_needs_trust(project: Write) -> None:
+    """It is run where more can be reached than the agent does."""
+    text = '[agents.claude]\nsetup = ["npm ci"]\n'
+    assert wider(project, text) == ["agents.claude.setup"]
+    assert wider(project, text, agent="codex") == []
+    assert widenings(project(text), user(text), {}, agent="claude") == []
+
+
 def test_a_server_of_the_projects_needs_trust(project: Write) -> None:
     text = '[mcp.notes]\nurl = "http://127.0.0.1:9/mcp"\n'
     assert wider(project, text) == ["mcp.notes"]
@@ -70,7 +78,7 @@ def test_a_server_of_the_projects_needs_trust(project: Write) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ['model = "big"', 'allow = ["docs.example.org"]', "allow = []", "mcp = []", 'setup = ["x"]',
+    ['model = "big"', 'allow = ["docs.example.org"]', "allow = []", "mcp = []", "setup = []",
      "attended = true", 'presets = ["none"]'],
 )  # fmt: skip
 def test_what_narrows_does_not(project: Write, line: str) -> None:

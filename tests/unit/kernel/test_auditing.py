@@ -110,6 +110,7 @@ EXEMPT = {
     "Sessions.close": "part of kernel.stop",
     "Sessions.trail": "the kernel's",
     "Sessions.get": "looks at a record",
+    "Sessions.spec": "looks at a record",
     "Sessions.list": "looks at records",
     "Sessions.events": "looks at what was said",
     "Sessions.summary": "looks at records and events; the diff has a line",

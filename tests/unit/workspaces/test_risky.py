@@ -16,11 +16,12 @@ HELD = {
         ".git/hooks/pre-commit", ".GIT/config", "a/.git", ".gitmodules", "a/.gitattributes",
         ".husky/pre-push", ".pre-commit-config.yaml", "lefthook.yml", "lefthook-local.toml",
         ".lefthook/pre-commit/x", ".githooks/post-merge", ".hg/hgrc", ".git. /config",
+        ".g\u200cit/hooks/x", ".git::$INDEX_ALLOCATION/config", "\uff0egit/config",
     ),
     "editor": (
         ".vscode/tasks.json", ".idea/x", ".fleet/run.json", ".zed/tasks.json", ".cursor/mcp.json",
         ".devcontainer/devcontainer.json", ".nvim.lua", ".exrc", ".dir-locals.el",
-        "x.code-workspace", ".helix/languages.toml",
+        "x.code-workspace", ".helix/languages.toml", ".v\u017fcode/tasks.json",
     ),
     "shell": (
         ".envrc", "sub/.envrc", ".bashrc", "mise.toml", ".mise.local.toml", "mise.dev.toml",

@@ -336,6 +336,10 @@ class Sessions:
     async def get(self, id: str, *, owner: str | None = None) -> AgentSession:
         return await self._shown(await self._kernel._store.get_session(id, owner))
 
+    async def spec(self, id: str, *, owner: str | None = None) -> SandboxSpec:
+        """The sandbox that one which goes on with it has, if the session's own is gone."""
+        return kept_of(await self._kernel._store.get_session(id, owner)).spec
+
     async def list(
         self,
         *,
