@@ -199,7 +199,7 @@ async def test_one_who_must_miss_nothing(kernel: Kernel) -> None:
     async def listen(*, whole: bool) -> tuple[int, bool]:
         job = await kernel.jobs.start(box.id, ["head", "-c", str(size), "/dev/zero"])
         async with (
-            kernel.jobs.attach(job.id, shared=True) as fast,
+            kernel.jobs.attach(job.id, shared=True, whole=True) as fast,
             kernel.jobs.attach(job.id, shared=True, whole=whole) as slow,
         ):
             reading = asyncio.ensure_future(_drain(fast))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from agentkernel.errors import InvalidInputError, LaunchError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.kernel.kernel import Kernel
 from agentkernel.kernel.spec import SandboxSpec
+from agentkernel.workspaces.model import file_clock_ns
 
 OWNER = 1001
 
@@ -47,6 +49,8 @@ def project(tmp_path: Path) -> Path:
     if os.getuid() == 0:
         for entry in (path, *path.rglob("*")):
             os.chown(entry, OWNER, OWNER)
+    while file_clock_ns() <= (path / "src" / ".env").stat().st_ctime_ns:
+        time.sleep(0.001)  # older than what comes, by the clock of files, which ticks seldom
     return path
 
 

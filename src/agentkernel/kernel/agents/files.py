@@ -118,6 +118,10 @@ class SessionFiles:
                     with contextlib.suppress(msgspec.DecodeError):
                         yield _event.decode(line), at
 
+    def began(self) -> float | None:
+        """When the agent was started, which is the first thing that is told of it. Blocking."""
+        return next((event.at for event, _ in self.read()), None)
+
     def recording(self) -> Path:
         """Raises NotFoundError."""
         if not self.cast.is_file():

@@ -439,7 +439,8 @@ class Sessions:
             if recorder is None
             else recorder.reader
         )
-        return await summarize(self._kernel, await self._shown(record), reader)
+        began = await in_thread(self._listening.files(record.id).began)
+        return await summarize(self._kernel, await self._shown(record), reader, began)
 
     async def recording(self, id: str, *, owner: str | None = None) -> Path:
         """The session's asciicast. Raises NotFoundError if nothing was recorded."""

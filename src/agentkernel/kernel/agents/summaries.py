@@ -41,7 +41,10 @@ async def read_log(files: SessionFiles, mode: str, format: EventFormat) -> Reade
     return await in_thread(read)
 
 
-async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> AgentSummary:
+async def summarize(
+    kernel: Kernel, session: AgentSession, reader: Reader, began: float | None
+) -> AgentSummary:
+    """`began`: when the agent was started; before that its kit may have been installed."""
     hosts, denied, asked, whole = await _hosts(kernel, session)
     changed: list[str] = []
     held_back: dict[str, str] = {}
@@ -64,7 +67,7 @@ async def summarize(kernel: Kernel, session: AgentSession, reader: Reader) -> Ag
         changed=changed,
         held_back=held_back,
         usage=reader.usage,
-        seconds=(session.ended_at or time.time()) - session.created_at,
+        seconds=(session.ended_at or time.time()) - (began or session.created_at),
         complete=complete,
         asked=asked,
     )
