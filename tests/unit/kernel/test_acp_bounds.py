@@ -48,5 +48,4 @@ async def test_an_agent_that_does_not_read_is_held_in_bounds(tmp_path: Path) -> 
             await asyncio.sleep(0)
     assert len(driver._calls) == acp_driver._MOST_CALLS
     assert len(driver._tasks) <= acp_driver._MOST_TASKS
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 20
     driver.lost()
