@@ -250,7 +250,7 @@ async def test_another_daemon_listens_on(own_state: Path, tmp_path: Path) -> Non
 
         async def heard() -> bool:
             found = kernel.agents.sessions.events(session.id, follow=False)
-            return sum([1 async for event in found if "'n" in str(event.body)]) == 200
+            return sum([1 async for event in found if "'text': 'n" in str(event.body)]) == 200
 
         await until(heard)
     # What comes when nobody listens, the end included, is heard later.
