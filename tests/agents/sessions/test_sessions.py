@@ -253,7 +253,7 @@ async def test_another_daemon_listens_on(own_state: Path, tmp_path: Path) -> Non
 
         async def heard() -> bool:
             found = kernel.agents.sessions.events(session.id, follow=False)
-            return sum([1 async for event in found if "'n" in str(event.body)]) == 200
+            return sum([1 async for event in found if "'text': 'n" in str(event.body)]) == 200
 
         await until(heard)
     # What comes when nobody listens, the end included, is heard later.
@@ -402,3 +402,26 @@ async def test_no_agent_works_while_a_setup_may_reach_more(kernel: Kernel) -> No
     with pytest.raises(NotReadyError):
         await start(kernel, "exit 0", sandbox=first.sandbox, setup=[["false"]])
     assert (await network.show(first.sandbox)).phase == "default"
+
+
+async def test_no_session_begins_while_another_is_set_up(kernel: Kernel) -> None:
+    spec = SandboxSpec(network=NetworkRequest(allow=["model.example"]))
+    first = await start(kernel, "exit 0", spec=spec)
+    await events(kernel, first.id)
+    box = first.sandbox
+    waits = [["sh", "-c", "touch /tmp/began; while [ ! -e /tmp/go ]; do sleep 0.02; done"]]
+    setting_up = asyncio.ensure_future(start(kernel, "exit 0", sandbox=box, setup=waits))
+
+    async def began() -> bool:
+        return (await kernel.run(box, ["test", "-e", "/tmp/began"])).status.exit_code == 0
+
+    await until(began)
+    assert (await kernel.network.show(box)).phase == "setup"
+    for setup in ([], [["true"]]):
+        with pytest.raises(ConflictError, match="being set up"):
+            await start(kernel, "exit 0", sandbox=box, setup=setup)
+    assert (await kernel.network.show(box)).phase == "setup", "of the one that is under way"
+    await kernel.run(box, ["touch", "/tmp/go"])
+    await events(kernel, (await setting_up).id)
+    assert (await kernel.network.show(box)).phase == "default"
+    await events(kernel, (await start(kernel, "exit 0", sandbox=box)).id)

@@ -232,3 +232,23 @@ async def test_a_command_that_is_too_long() -> None:
     assert box.started == []
     answer = await services.call(Request("terminal/create", {"command": "echo", "args": [half]}, 1))
     assert answer.error is None and len(box.started) == 1
+
+
+async def test_terminals_that_were_released_take_no_room_again() -> None:
+    """Each one that is asked for is looked up and kept: an agent has no more of them that way."""
+    box = Box()
+    asked: list[str] = []
+
+    async def output(id: str) -> Output:
+        asked.append(id)
+        return box.shown
+
+    box.output = output  # type: ignore[method-assign]
+    services = Services(box)
+    for number in range(2 * MAX_TERMINALS):
+        answer = await services.call(Request("terminal/output", {"terminalId": f"t{number}"}, 1))
+        assert (answer.error is None) == (number < MAX_TERMINALS)
+    assert len(asked) == MAX_TERMINALS
+    await services.call(Request("terminal/release", {"terminalId": "t0"}, 1))
+    answer = await services.call(Request("terminal/output", {"terminalId": "t99"}, 1))
+    assert answer.error is None

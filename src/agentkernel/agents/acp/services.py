@@ -13,13 +13,14 @@ import logging
 import signal
 import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from agentkernel.agents.acp import wire
 from agentkernel.agents.acp.wire import Answer, Failure, Request
 from agentkernel.errors import AgentKernelError, GuestFileError, GuestFileNotFoundError
 
 log = logging.getLogger("agentkernel.acp")
+T = TypeVar("T")
 
 MAX_READ: Final = 8 << 20
 """Of a file, with all of which one line has to have room."""
@@ -176,11 +177,7 @@ class Services:
         cwd = self._cwd if params.get("cwd") is None else _path(params, "cwd")
         limit = _count(params, "outputByteLimit")
         keep = MAX_OUTPUT if limit is None else min(limit, MAX_OUTPUT)
-        if len(self._limits) >= MAX_TERMINALS:
-            raise RefusedError(
-                wire.INTERNAL_ERROR,
-                f"there are {MAX_TERMINALS} terminals; release those that are not needed any more",
-            )
+        self._check_room()
         id = await self._inside.start(
             shell_words(command, words), env=environment, cwd=cwd, keep=max(keep, 1)
         )
@@ -189,7 +186,7 @@ class Services:
 
     async def _output(self, params: dict[str, Any]) -> dict[str, Any]:
         id = _terminal(params)
-        output = await self._inside.output(id)
+        output = await self._of(id, self._inside.output)
         keep = self._limits.get(id, MAX_OUTPUT)
         data = output.data[-keep:] if keep else b""
         body: dict[str, Any] = {
@@ -201,17 +198,38 @@ class Services:
         return body
 
     async def _wait(self, params: dict[str, Any]) -> dict[str, Any]:
-        return _exit_status(await self._inside.wait(_terminal(params)))
+        return _exit_status(await self._of(_terminal(params), self._inside.wait))
 
     async def _kill(self, params: dict[str, Any]) -> dict[str, Any]:
-        await self._inside.kill(_terminal(params))
+        await self._of(_terminal(params), self._inside.kill)
         return {}
 
     async def _release(self, params: dict[str, Any]) -> dict[str, Any]:
         id = _terminal(params)
-        await self._inside.release(id)
+        await self._of(id, self._inside.release)
         self._limits.pop(id, None)
         return {}
+
+    def _check_room(self) -> None:
+        if len(self._limits) >= MAX_TERMINALS:
+            raise RefusedError(
+                wire.INTERNAL_ERROR,
+                f"there are {MAX_TERMINALS} terminals; release those that are not needed any more",
+            )
+
+    async def _of(self, id: str, call: Callable[[str], Awaitable[T]]) -> T:
+        """One that somebody before us has started counts from now on, and so does one that was
+        released and is asked for again: what is known of each takes room."""
+        is_new = id not in self._limits
+        if is_new:
+            self._check_room()
+            self._limits[id] = MAX_OUTPUT
+        try:
+            return await call(id)
+        except AgentKernelError:
+            if is_new:
+                self._limits.pop(id, None)
+            raise
 
     async def shown(self, id: str) -> str:
         """A terminal's output as text, for whoever can't show a terminal; empty if there is

@@ -13,13 +13,14 @@ import logging
 import os
 import time
 from builtins import list as List
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agentkernel import faults
+from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.model import AgentUsage
 from agentkernel.agents.reading import Definitions
 from agentkernel.audit.trail import Trail, audited
@@ -73,6 +74,7 @@ class Sessions:
         self._kernel = kernel
         self._definitions = definitions
         self._listening = Listening(kernel, directory)
+        self._setting_up: set[str] = set()
 
     @property
     def trail(self) -> Trail:
@@ -116,7 +118,7 @@ class Sessions:
     ) -> AgentSession:
         """Returns when the agent runs. When it raises, nothing of it is left. `secrets_of`: whose
         secrets and logins it may use; the owner's, unless given."""
-        kernel, store = self._kernel, self._kernel._store
+        store = self._kernel._store
         definition = definition_of(asked, self._definitions)
         check(asked, definition)
         before = None if asked.resume is None else await self._resumed(asked, owner)
@@ -126,8 +128,23 @@ class Sessions:
                 hint="`agentkernel agent sessions` shows them; stop some",
             )
         there = await self._sandbox(asked, before, owner)
-        if there is not None and asked.setup:
+        if there is None or not asked.setup:
+            return await self._start(asked, definition, before, there, owner, secrets_of, progress)
+        with self._alone(there):
             await self._check_alone(there)
+            return await self._start(asked, definition, before, there, owner, secrets_of, progress)
+
+    async def _start(
+        self,
+        asked: AgentRequest,
+        definition: AgentDefinition,
+        before: SessionRecord | None,
+        there: SandboxRecord | None,
+        owner: str,
+        secrets_of: str | None,
+        progress: Progress | None,
+    ) -> AgentSession:
+        kernel, store = self._kernel, self._kernel._store
         spec = asked.spec or (SandboxSpec() if before is None else kept_of(before).spec)
         project = project_of(there, spec)
         record = SessionRecord(
@@ -154,6 +171,8 @@ class Sessions:
         await store.insert_session(record)
         try:
             faults.point("session.row")
+            if not asked.setup and record.sandbox_id in self._setting_up:
+                raise _setup_under_way()
             if there is None:
                 there = await starter.make_sandbox(
                     record.sandbox_id, spec, secrets_of=secrets_of, progress=progress
@@ -233,6 +252,18 @@ class Sessions:
             with contextlib.suppress(NotFoundError):
                 return await self._kernel.get(before.sandbox_id, owner=owner)
         return None
+
+    @contextlib.contextmanager
+    def _alone(self, there: SandboxRecord) -> Iterator[None]:
+        """No other session is started in the sandbox meanwhile: whoever has a row already is seen
+        by `_check_alone`, and whoever has it later sees this. Raises ConflictError."""
+        if there.id in self._setting_up:
+            raise _setup_under_way()
+        self._setting_up.add(there.id)
+        try:
+            yield
+        finally:
+            self._setting_up.discard(there.id)
 
     async def _check_alone(self, there: SandboxRecord) -> None:
         """The network's phase for a setup is the whole sandbox's: an agent that works there has no
@@ -507,3 +538,9 @@ class Sessions:
             mark_conflicts=mark_conflicts,
             commit=commit,
         )
+
+
+def _setup_under_way() -> ConflictError:
+    return ConflictError(
+        "another session is being set up in that sandbox", hint="try again when it has begun"
+    )
