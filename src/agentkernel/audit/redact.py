@@ -8,7 +8,9 @@ fixed word or at a boundary, and takes what it has read).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
 MARK: Final = "[redacted]"
@@ -76,13 +78,33 @@ def text(value: str) -> str:
     return value[:MAX_WORD] + CUT
 
 
+_unsaid: ContextVar[str] = ContextVar("agentkernel_unsaid", default="")
+# Shorter ones are in other words by chance.
+_LEAST_WITHIN: Final = 8
+
+
+@contextmanager
+def without(said: str | None) -> Iterator[None]:
+    """Whatever is done meanwhile is logged without what somebody said, if it is among its words."""
+    token = _unsaid.set(said or "")
+    try:
+        yield
+    finally:
+        _unsaid.reset(token)
+
+
+def _is_unsaid(word: str) -> bool:
+    said = _unsaid.get()
+    return bool(said) and (word == said or (len(said) >= _LEAST_WITHIN and said in word))
+
+
 def words(argv: Sequence[str]) -> list[str]:
     """A command line; the word after an option such as `--password` is a secret too."""
     kept: list[str] = []
     room, patience = MAX_TOTAL, 4 * _WINDOW
     before = ""
     for word in argv[:MAX_WORDS]:
-        shown = text(word)
+        shown = MARK if _is_unsaid(word) else text(word)
         if before and _OPTION.fullmatch(before) and not word.startswith("-"):
             shown = MARK
         elif before in _USER_OPTIONS and ":" in word:

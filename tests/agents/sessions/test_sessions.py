@@ -425,3 +425,14 @@ async def test_no_session_begins_while_another_is_set_up(kernel: Kernel) -> None
     await events(kernel, (await setting_up).id)
     assert (await kernel.network.show(box)).phase == "default"
     await events(kernel, (await start(kernel, "exit 0", sandbox=box)).id)
+
+
+async def test_the_audit_log_has_no_task(kernel: Kernel, own_state: Path) -> None:
+    session = await start(kernel, "say my words alone")
+    log = await events(kernel, session.id)
+    assert "my words alone" in str(log)  # it got there
+    lines = [
+        line for file in (own_state / "audit").iterdir() for line in file.read_text().split("\n")
+    ]
+    assert any('"job.start"' in line for line in lines)
+    assert not [line for line in lines if "my words" in line]

@@ -141,3 +141,16 @@ def test_any_text(text: str) -> None:
     shown = redact.text(text)
     assert len(shown) <= redact.MAX_WORD + 1 or redact.MARK in shown
     assert not re.search(r"(?i)\bpassword=[a-z0-9]{4,}", shown)
+
+
+def test_what_somebody_said_is_left_out_while_it_is_asked_for() -> None:
+    said = "fix it: my PIN is 4711"
+    argv = ["agent", "-p", said, f"--message={said}", "run"]
+    with redact.without(said):
+        assert redact.words(argv) == ["agent", "-p", redact.MARK, redact.MARK, "run"]
+    assert redact.words(argv) == argv
+    with redact.without("run"):
+        assert redact.words(["run", "runner"]) == [redact.MARK, "runner"]
+    for nothing in (None, ""):
+        with redact.without(nothing):
+            assert redact.words(["", "a"]) == ["", "a"]

@@ -20,6 +20,7 @@ from agentkernel.agents.files import guest_files, mcp_place
 from agentkernel.agents.mcp_config import mcp_words
 from agentkernel.agents.mcp_servers import PROJECT_FILE, McpAdditions
 from agentkernel.agents.model import McpServer
+from agentkernel.audit import redact
 from agentkernel.backends.base import Blueprint, Progress
 from agentkernel.errors import ConflictError, InvalidInputError, NotReadyError
 from agentkernel.guest.files import GuestFiles
@@ -251,7 +252,8 @@ class Starter:
             # A protocol's other end may be slow, and must miss nothing.
             output_bytes=None if asked.mode == "acp" else _OUTPUT_BYTES,
         )
-        job = await self._kernel.jobs.start(ready.record.id, words, options, id=id)
+        with redact.without(asked.task):
+            job = await self._kernel.jobs.start(ready.record.id, words, options, id=id)
         status = job.status or {}
         if status.get("outcome") == Outcome.NOT_STARTED:
             raise ConflictError(
