@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,12 @@ pytestmark = pytest.mark.usefixtures("daemon_dir")
 
 
 @pytest.fixture(autouse=True)
-def definition() -> None:
+def definition(ask: Json, cli: Cli) -> Iterator[None]:
+    """And no sandbox stays for the next test."""
     write_definition()
+    yield
+    for id in boxes(ask):
+        cli("sandbox", "remove", id)
 
 
 @pytest.fixture
@@ -141,7 +146,9 @@ def test_who_ends_it_ends_the_agent(ask: Json, project: Path, number: signal.Sig
     assert process.returncode == 128 + number, told
     asks = number == signal.SIGINT
     assert (b"asking the agent to stop" if asks else b"the agent is stopped") in told
-    assert [session["state"] for session in sessions(ask, project)] == ["ended"]
+    (session,) = sessions(ask, project)
+    assert session["state"] == "ended"
+    assert session["sandbox"] not in boxes(ask), "--rm"
 
 
 def test_what_can_not_be_run(cli: Cli, project: Path) -> None:

@@ -54,6 +54,13 @@ def decide(transport: Transport, session: AgentSession, options: argparse.Namesp
     return end.decide(options)
 
 
+def remove_own_sandbox(transport: Transport, id: str) -> None:
+    """If it was made for a session."""
+    if _is_its_own(transport, id):
+        with contextlib.suppress(NotFoundError):
+            Sandbox.connect(id, transport=transport).remove()
+
+
 def _is_its_own(transport: Transport, id: str) -> bool:
     """Whether a sandbox was made for a session, and not by somebody for other things, too."""
     try:

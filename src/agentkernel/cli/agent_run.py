@@ -19,7 +19,7 @@ from agentkernel.agents.definition import AgentDefinition
 from agentkernel.agents.reading import Definitions
 from agentkernel.cli import here, project
 from agentkernel.cli.agent_asking import add_network, servers_of
-from agentkernel.cli.agent_end import decide
+from agentkernel.cli.agent_end import decide, remove_own_sandbox
 from agentkernel.cli.agent_finding import find_session
 from agentkernel.cli.agent_foreground import LeftBehind, headless, interactive
 from agentkernel.cli.fields import spec_fields
@@ -77,7 +77,11 @@ def _run(
             _tell_begin(session.info)
         ended = _attended(options, transport, session, task)
     except LeftBehind as left:
-        left.tell(session)
+        if left.goes_on or not options.rm:
+            left.tell(session)
+        else:
+            say("the agent is stopped")
+            remove_own_sandbox(transport, session.info["sandbox"])
         return left.code
     code = finish(ended, options.agent, options.timeout)
     decided = decide(transport, session, options)
