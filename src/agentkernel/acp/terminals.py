@@ -6,6 +6,7 @@ lets go of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -78,7 +79,6 @@ def _terminals(message: Request) -> list[tuple[str, str, str]]:
 
 
 def _block(text: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -48,3 +48,15 @@ async def test_a_short_message_does_not_become_a_long_one() -> None:
     services.asked.clear()
     many = await told(terminals, services, [f"t{number}" for number in range(1000)])
     assert many.count(SHOWN.encode()) == MAX_TERMINALS == len(services.asked)
+
+
+def test_a_block_ends_where_it_is_to_end() -> None:
+    async def tell(method: str, params: dict[str, Any]) -> None: ...
+
+    terminals = Terminals(tell)
+    for text, fence in (("", 3), ("a `b` ``c``", 3), ("```", 4), ("```\n`````\n````", 6)):
+        terminals._texts["t"] = text
+        ticks = "`" * fence
+        assert terminals.text("t") == f"{ticks}\n{text}\n{ticks}"
+    terminals._texts["t"] = "`" * (1 << 20)  # at once, however many there are
+    assert len(terminals.text("t")) == 3 * (1 << 20) + 4
