@@ -6,10 +6,11 @@ lets go of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from agentkernel.agents.acp.services import Services
+from agentkernel.agents.acp.services import MAX_TERMINALS, Services
 from agentkernel.agents.acp.wire import Request
 
 _MOST: Final = 256
@@ -25,13 +26,16 @@ class Terminals:
         self._shown_by: dict[str, tuple[str, str]] = {}
 
     def text(self, id: str) -> str:
-        """What stands in place of a terminal in the message that was looked at last."""
-        return _block(self._texts.get(id, ""))
+        """What stands in place of a terminal in the message that was looked at last: once, as a
+        short message could name it often."""
+        return _block(self._texts.pop(id, ""))
 
     async def look(self, services: Services, message: Request) -> None:
         """Before a message is rewritten: which terminals it shows, and what they show now."""
         self._texts.clear()
         for session, call, id in _terminals(message):
+            if id in self._texts or len(self._texts) >= MAX_TERMINALS:
+                continue
             self._texts[id] = await services.shown(id)
             if len(self._shown_by) < _MOST:
                 self._shown_by[id] = (session, call)
@@ -75,7 +79,6 @@ def _terminals(message: Request) -> list[tuple[str, str, str]]:
 
 
 def _block(text: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    longest = max(map(len, re.findall("`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

@@ -166,7 +166,7 @@ class _Place(msgspec.Struct, frozen=True):
 def _place(server: McpServer) -> _Place:
     try:
         parts = urlsplit(server.url)
-        host, port = (parts.hostname or "").lower(), parts.port
+        host, port = (parts.hostname or "").lower().removesuffix("."), parts.port
     except ValueError:
         raise _wrong(server, "has no proper url") from None
     if parts.scheme not in ("http", "https") or not host or not server.url.isprintable():
@@ -177,6 +177,9 @@ def _place(server: McpServer) -> _Place:
             "has a url with a user, a fragment or a blank in it",
             hint='a credential is a header: Authorization = "Bearer ${NAME}"',
         )
+    if "*" in parts.path:
+        # In a rule it would stand for other paths.
+        raise _wrong(server, "can't be reached: its url has a * in its path")
     port = port or (443 if parts.scheme == "https" else 80)
     source = f"the MCP server {server.name}"
     if _is_here(host):

@@ -49,7 +49,9 @@ ASKS: Final = (10, 1 / 60)
 """So many wishes at once, then one a minute."""
 _READ_SECONDS: Final = 10.0
 _DENIALS: Final = 40
-_DENIAL_PAGES: Final = 10
+# Of how many of the last events, of all sandboxes, they are looked for: a guest makes as many as it
+# likes, and asks for them again and again.
+_LOOK_BACK: Final = (1000, 10_000)
 _SIGNALS: Final = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "HUP": signal.SIGHUP}
 
 
@@ -142,21 +144,30 @@ async def network_why(guest: Guest, given: Why) -> Answer:
 @_tool("What was denied", "reads", Nothing)
 async def network_denied(guest: Guest, given: Nothing) -> Answer:
     """Lists the last connections and requests of this sandbox that were denied, and why."""
+    newest = (await guest.kernel.events(1 << 60, limit=1)).next
+    found: list[dict[str, Any]] = []
+    for width in _LOOK_BACK:
+        found = await _denials(guest, max(0, newest - width))
+        if len(found) >= _DENIALS or width >= newest:
+            break
+    lines = [_denial(each) for each in found] or ["nothing was denied of late"]
+    return Answer("\n".join(lines), {"denied": found})
+
+
+async def _denials(guest: Guest, after: int) -> list[dict[str, Any]]:
+    """The last ones after an event."""
     kinds = ("network.deny", "network.blocked", "network.limit")
     found: list[dict[str, Any]] = []
-    after = 0
-    for _ in range(_DENIAL_PAGES):
+    while True:
         page = await guest.kernel.events(after, sandbox_id=guest.id, kinds=kinds, limit=1000)
-        for event in page.records:
+        for event in page.records[-_DENIALS:]:
             body = event.body
             named = {key: body[key] for key in ("host", "port", "method", "path") if body.get(key)}
             found.append({**named, "reason": body.get("reason", ""), "times": body.get("times", 1)})
         del found[:-_DENIALS]
         if len(page.records) < 1000:
-            break
+            return found
         after = page.next
-    lines = [_denial(each) for each in found] or ["nothing was denied"]
-    return Answer("\n".join(lines), {"denied": found})
 
 
 class AskForHost(_Given, kw_only=True):

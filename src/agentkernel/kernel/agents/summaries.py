@@ -81,6 +81,7 @@ async def _hosts(
     denied: Counter[tuple[str, int]] = Counter()
     asked: dict[Wish, None] = {}
     after = 0
+    cut = True
     for _ in range(_MOST_PAGES):
         page = await kernel.events(
             after,
@@ -104,8 +105,9 @@ async def _hosts(
                 counter[host, port] += times
         after = page.next
         if len(page.records) < _PAGE:
+            cut = False
             break
-    whole = max(len(reached), len(denied), len(asked)) <= MAX_HOSTS
+    whole = not cut and max(len(reached), len(denied), len(asked)) <= MAX_HOSTS
     return _shown(reached), _shown(denied), list(asked)[:MAX_HOSTS], whole
 
 
