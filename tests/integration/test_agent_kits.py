@@ -267,6 +267,14 @@ async def test_it_goes_on_while_anybody_waits(kernel: Kernel, definitions: Path)
     with pytest.raises(asyncio.CancelledError):
         await third
     assert await kernel.volumes.list(OURS) == [] and kits._under_way == {}
+    # Whoever comes while it is being taken back gets one of their own.
+    begun.clear()
+    fourth = asyncio.ensure_future(kits.install("tiny", report=hold))
+    await begun.wait()
+    fourth.cancel()
+    await asyncio.sleep(0)
+    assert [one.given_up for one in kits._under_way.values()] == [True]
+    assert (await kits.install("tiny", report=Told())).version == "1.0"
 
 
 async def test_updates(kernel: Kernel, definitions: Path) -> None:

@@ -10,6 +10,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -74,6 +75,34 @@ QUERIES: dict[str, dict[str, Any]] = {
     "streamAgentSessionEvents": {"follow": "false"},
     "watchFiles": {"path": "/gone"},
 }
+AGENT = "known"
+# One that has to be installed from nowhere, with every kind of login.
+DEFINITION = """
+name = "known"
+title = "Known"
+version = "1"
+[command]
+headless = ["true", "{task}"]
+[login]
+command = ["true"]
+hosts = ["login.example.org"]
+[[login.keys]]
+secret = "AGENT_KEY"
+binding = "example.org"
+[login.oauth]
+file = "~/.known.json"
+access = "access"
+hosts = ["example.org"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def known_agent() -> Iterator[None]:
+    place = Path(os.environ["XDG_CONFIG_HOME"], "agentkernel", "agents", f"{AGENT}.toml")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(DEFINITION)
+    yield
+    place.unlink()
 
 
 def _archive() -> bytes:
@@ -188,7 +217,7 @@ def test_calls_of_the_description(
     daemon.request("PUT", "/v1/secrets/KNOWN", {"value": "a value of 24 letters"})
     volume = daemon.request("POST", "/v1/volumes", {"name": id})[1]["id"]
     known = {"id": id, "job": job, "token": token, "name": "KNOWN", "port": "8000"}
-    known |= {"volume": volume, "template": "web", "agent": "claude", "session": ""}
+    known |= {"volume": volume, "template": "web", "agent": AGENT, "session": ""}
     if "{session}" in operation.path:
         words = {"agent": "words", "mode": "acp", "drive": False, "command": ["echo"]}
         began = daemon.request("POST", "/v1/agent-sessions", {**words, "sandbox": id})
@@ -213,8 +242,8 @@ def test_calls_of_the_description(
         if isinstance(case.body, dict):
             case.body.update(LIMITS.get(name, {}))
         answer = case.call(base_url="http://localhost", session=session)
-        if answer.status_code == 201 and name == "createSandbox":
-            made = answer.json()["id"]
+        if answer.status_code == 201 and name in ("createSandbox", "beginAgentLogin"):
+            made = answer.json()["id" if name == "createSandbox" else "sandbox"]
             assert daemon.request("DELETE", f"/v1/sandboxes/{quote(made)}")[0] == 204
         if answer.status_code == 413:
             return  # more than any body may have, whatever is in it

@@ -232,10 +232,15 @@ class Kits:
         """The kit of this definition; of several who want it at once one makes it, and the others
         wait for that."""
         key = definition_hash(definition)
+        installation = self._under_way.get(key)
+        while installation is not None and installation.given_up:
+            # All who wanted it have left: it is there no more when what it made is gone.
+            await asyncio.wait((installation.task,))
+            self._over(key)
+            installation = self._under_way.get(key)
         record = self._records.find(key)
         if record is not None:
             return record
-        installation = self._under_way.get(key)
         if installation is not None and not installation.task.done():
             await report(BuildNote(text=f"{definition.name} is being installed: waiting for that"))
         else:
@@ -288,6 +293,7 @@ class _Installation:
         self._report: Report | None = report
         self._telling: asyncio.Future[None] | None = None
         self._waiting = 0
+        self.given_up = False
         self.task = asyncio.ensure_future(work(self._tell))
         self.task.add_done_callback(_seen)
 
@@ -313,6 +319,7 @@ class _Installation:
                 if self._telling is not None:
                     self._telling.cancel()
             if not self._waiting and not self.task.done():
+                self.given_up = True
                 self.task.cancel()
                 await asyncio.wait((self.task,))
 

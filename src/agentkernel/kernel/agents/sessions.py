@@ -387,6 +387,8 @@ class Sessions:
     ) -> SessionPage:
         """The newest first. `project`: the directory of this machine that they work on."""
         if project is not None:
+            if "\0" in project:
+                raise InvalidInputError("no project has a name with a zero byte in it")
             project = await in_thread(os.path.realpath, project)
         page = await self._kernel._store.find_sessions(
             owner, agent=agent, project=project, states=states, after=after, limit=limit
