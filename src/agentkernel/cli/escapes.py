@@ -29,6 +29,9 @@ _CSI_PART: Final = re.compile(rb"\x1b\[[ -?]*\Z")
 _STRING: Final = re.compile(
     rb"\x1b([\]PX^_])([^\x07\x18\x1a\x1b]*)(\x07|\x1b\\|[\x18\x1a]|(?=\x1b[^\\]))"
 )
+_STRINGS: Final = (b"]", b"P", b"X", b"^", b"_")
+_ENDS: Final = re.compile(rb"[\x07\x18\x1a\x1b]")
+_WITHIN_CSI: Final = re.compile(rb"[ -?]*")
 _OTHER: Final = re.compile(rb"\x1b(?:[ -/]+[0-~]|[0-OQ-WYZ\\`-~])")
 _OTHER_PART: Final = re.compile(rb"\x1b[ -/]*\Z")
 
@@ -64,6 +67,9 @@ class Screen:
         return self._modes.undo() + (b"\x1b[999B\r\n" if below else b"")
 
     def _passed(self, data: bytes) -> bytes:
+        if self._goes_on(data):
+            self._rest += data
+            return b""
         data, self._rest = self._rest + data, b""
         out = []
         at = 0
@@ -85,6 +91,15 @@ class Screen:
             at = end
         return b"".join(out)
 
+    def _goes_on(self, data: bytes) -> bool:
+        """Whether it only makes a sequence longer that waits for its end: then that is not looked
+        at again from its beginning, as it may come in single bytes."""
+        if len(self._rest) + len(data) > _MOST or len(self._rest) < 2:
+            return False
+        if self._rest[1:2] == b"[":
+            return _WITHIN_CSI.fullmatch(data) is not None
+        return self._rest[1:2] in _STRINGS and self._rest[-1] != _ESC and not _ENDS.search(data)
+
     def _sequence(self, data: bytes, at: int) -> tuple[int, bool]:
         """Where it ends, and whether it passes; -1: it is not all there yet."""
         if data[at] != _ESC:
@@ -100,7 +115,7 @@ class Screen:
             return match.end(), True
         if _CSI_PART.match(data, at) or _OTHER_PART.match(data, at):
             return (-1, False) if len(data) - at <= _MOST else (len(data), False)
-        if data[at + 1 : at + 2] in (b"]", b"P", b"X", b"^", b"_"):
+        if data[at + 1 : at + 2] in _STRINGS:
             if len(data) - at <= _MOST:
                 return -1, False
             self._skips = True

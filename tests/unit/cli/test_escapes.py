@@ -85,3 +85,24 @@ def test_what_a_program_has_set_is_taken_back() -> None:
     assert b"2004" not in undo and undo.endswith(b"\x1b[?1049l\x1b[0m")
     modes.feed(b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1002;1006l\x1b[>4m\x1b>")
     assert modes.undo() == b"" == Modes().undo() == modes.redo()
+
+
+@pytest.mark.parametrize("begin", [b"\x1b]0;", b"\x1b]52;c;", b"\x1b[1;", b"\x1bPq"])
+def test_a_sequence_in_single_bytes_is_not_looked_at_again_and_again(begin: bytes) -> None:
+    """Which took a minute for one of 64 KiB; here it is the work that is counted."""
+    seen = 0
+
+    class Counted(Screen):
+        def _sequence(self, data: bytes, at: int) -> tuple[int, bool]:
+            nonlocal seen
+            seen += 1
+            return super()._sequence(data, at)
+
+    screen = Counted()
+    assert screen.pass_on(begin) == b""
+    for _ in range(10_000):
+        assert screen.pass_on(b"1") == b""
+    assert seen < 10
+    end = b"m" if begin[1:2] == b"[" else b"\x1b\\"
+    shown = screen.pass_on(end + b"after")
+    assert shown.endswith(b"after") and seen < 20

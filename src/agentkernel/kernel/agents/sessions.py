@@ -128,11 +128,14 @@ class Sessions:
                 hint="`agentkernel agent sessions` shows them; stop some",
             )
         there = await self._sandbox(asked, before, owner)
+        box = new_id() if there is None else there.id
+        self.trail.found(box, None if there is None else there.name)
+        found = (asked, definition, before, there, box)
         if there is None or not asked.setup:
-            return await self._start(asked, definition, before, there, owner, secrets_of, progress)
+            return await self._start(*found, owner, secrets_of, progress)
         with self._alone(there):
             await self._check_alone(there)
-            return await self._start(asked, definition, before, there, owner, secrets_of, progress)
+            return await self._start(*found, owner, secrets_of, progress)
 
     async def _start(
         self,
@@ -140,10 +143,12 @@ class Sessions:
         definition: AgentDefinition,
         before: SessionRecord | None,
         there: SandboxRecord | None,
+        box: str,
         owner: str,
         secrets_of: str | None,
         progress: Progress | None,
     ) -> AgentSession:
+        """`box`: the id of the sandbox that is there, or of the new one."""
         kernel, store = self._kernel, self._kernel._store
         spec = asked.spec or (SandboxSpec() if before is None else kept_of(before).spec)
         project = project_of(there, spec)
@@ -153,7 +158,7 @@ class Sessions:
             agent=definition.name,
             version=definition.version,
             mode=asked.mode,
-            sandbox_id=new_id() if there is None else there.id,
+            sandbox_id=box,
             own_sandbox=there is None or bool(before and before.own_sandbox and not asked.sandbox),
             job_id=new_id(),
             task=None if asked.task is None else asked.task[:_TASK_SHOWN],
@@ -165,7 +170,6 @@ class Sessions:
                 asked, definition, spec, there=there, login_owner=secrets_of or owner
             ),
         )
-        self.trail.found(record.sandbox_id, None if there is None else there.name)
         starter = Starter(kernel, asked, definition, owner=owner)
         new = there is None
         await store.insert_session(record)
