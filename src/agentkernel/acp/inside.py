@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from agentkernel.agents.acp.followed import FollowedTerminal
 from agentkernel.agents.acp.services import MAX_OUTPUT, Exit, Output, is_terminal
 from agentkernel.client._async.jobs import AsyncJob
 from agentkernel.client._async.sandbox import AsyncSandbox
 from agentkernel.client.results import CommandResult
-from agentkernel.errors import AgentKernelError, DaemonError, NotFoundError
+from agentkernel.errors import DaemonError, NotFoundError
 
 _AGAIN: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class SandboxInside:
             if job.info.sandbox_id != self._sandbox.id or not is_terminal(job.info.argv):
                 raise NotFoundError("there is no such terminal")
             terminal = _Terminal(job, MAX_OUTPUT)
-            await terminal.caught_up()
+            await terminal.is_caught_up.wait()
             self._terminals[id] = terminal
         return self._terminals[id]
 
@@ -79,64 +80,28 @@ class SandboxInside:
             terminal.close()
 
 
-class _Terminal:
-    """One job's output, the newest `keep` bytes, and its end. One is attached to it at a time."""
+class _Terminal(FollowedTerminal):
+    """One is attached to it at a time."""
 
     def __init__(self, job: AsyncJob, keep: int) -> None:
         self.job = job
-        self._keep = keep
-        self._data = bytearray()
-        self._offset = 0
-        self._caught_up = asyncio.Event()
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.ensure_future(self._follow())
+        super().__init__(keep)
 
-    @property
-    def ended(self) -> bool:
-        return self._exit.done()
-
-    def output(self) -> Output:
-        ended = self._exit.result() if self._exit.done() else None
-        return Output(bytes(self._data), self._offset > len(self._data), ended)
-
-    async def wait(self) -> Exit:
-        return await asyncio.shield(self._exit)
-
-    async def caught_up(self) -> None:
-        await self._caught_up.wait()
-
-    def close(self) -> None:
-        self._task.cancel()
-
-    async def _follow(self) -> None:
-        ended = Exit()
-        try:
-            await self._read(follow=False)
-            self._caught_up.set()
-            ended = await self._read(follow=True)
-        except AgentKernelError:
-            pass  # lost with the sandbox's processes
-        finally:
-            self._caught_up.set()
-            if not self._exit.done():
-                self._exit.set_result(ended)
+    async def follow(self) -> Exit:
+        await self._read(follow=False)
+        self.is_caught_up.set()
+        return await self._read(follow=True)
 
     async def _read(self, *, follow: bool) -> Exit:
         async def read() -> Exit:
-            stream = self.job.output(stdout_offset=self._offset, follow=follow)
+            stream = self.job.output(stdout_offset=self.offset, follow=follow)
             async with stream:
                 async for chunk in stream:
                     if chunk.stream == "stdout":
-                        self._take(chunk.data, chunk.offset)
+                        self.take(chunk.data, chunk.offset)
             return _exit(stream.result) if follow else Exit()
 
         return await _again(read)
-
-    def _take(self, data: bytes, offset: int) -> None:
-        self._data += data
-        self._offset = offset + len(data)
-        if (over := len(self._data) - self._keep) > 0:
-            del self._data[:over]
 
 
 def _exit(result: CommandResult) -> Exit:

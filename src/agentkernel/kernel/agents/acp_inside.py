@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from agentkernel.agents.acp.followed import FollowedTerminal
 from agentkernel.agents.acp.services import MAX_OUTPUT, Exit, Output, is_terminal
-from agentkernel.errors import AgentKernelError, NotFoundError
+from agentkernel.errors import NotFoundError
 from agentkernel.guest.processes import ProcessOptions
 from agentkernel.guest.protocol import Channel
 
@@ -68,65 +68,27 @@ class KernelInside:
             if job.sandbox_id != self._sandbox or not is_terminal(job.argv):
                 raise NotFoundError("there is no such terminal")
             terminal = self._terminals[id] = _Terminal(self._kernel, id, MAX_OUTPUT)
-            await terminal.caught_up()
+            await terminal.is_caught_up.wait()
         return self._terminals[id]
 
 
-class _Terminal:
-    """One job's output, the newest `keep` bytes, and its end."""
-
+class _Terminal(FollowedTerminal):
     def __init__(self, kernel: Kernel, id: str, keep: int) -> None:
         self._kernel = kernel
         self._id = id
-        self._keep = keep
-        self._data = bytearray()
-        self._offset = 0
-        self._caught_up = asyncio.Event()
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.ensure_future(self._follow())
+        super().__init__(keep)
 
-    @property
-    def ended(self) -> bool:
-        return self._exit.done()
-
-    def output(self) -> Output:
-        ended = self._exit.result() if self._exit.done() else None
-        return Output(bytes(self._data), self._offset > len(self._data), ended)
-
-    async def wait(self) -> Exit:
-        return await asyncio.shield(self._exit)
-
-    async def caught_up(self) -> None:
-        """All that it had written when it was found is here."""
-        await self._caught_up.wait()
-
-    def close(self) -> None:
-        self._task.cancel()
-
-    async def _follow(self) -> None:
-        ended = Exit()
-        try:
-            written = await self._kernel.jobs.written(self._id)
-            most = 0 if written is None else written[Channel.STDOUT]
-            if self._offset >= most and written is not None:
-                self._caught_up.set()
-            async with self._kernel.jobs.attach(self._id, shared=True) as process:
-                while (chunk := await process.output()) is not None:
-                    if chunk.channel is Channel.STDOUT:
-                        self._take(chunk.data, chunk.offset)
-                    if written is not None and self._offset >= most:
-                        self._caught_up.set()
-                if process.status is not None:
-                    ended = Exit(process.status.exit_code, process.status.signal)
-        except AgentKernelError:
-            pass  # lost with the sandbox's processes
-        finally:
-            self._caught_up.set()
-            if not self._exit.done():
-                self._exit.set_result(ended)
-
-    def _take(self, data: bytes, offset: int) -> None:
-        self._data += data
-        self._offset = offset + len(data)
-        if (over := len(self._data) - self._keep) > 0:
-            del self._data[:over]
+    async def follow(self) -> Exit:
+        written = await self._kernel.jobs.written(self._id)
+        most = 0 if written is None else written[Channel.STDOUT]
+        if self.offset >= most and written is not None:
+            self.is_caught_up.set()
+        async with self._kernel.jobs.attach(self._id, shared=True) as process:
+            while (chunk := await process.output()) is not None:
+                if chunk.channel is Channel.STDOUT:
+                    self.take(chunk.data, chunk.offset)
+                if written is not None and self.offset >= most:
+                    self.is_caught_up.set()
+            if process.status is not None:
+                return Exit(process.status.exit_code, process.status.signal)
+        return Exit()
