@@ -163,7 +163,8 @@ def test_kill_in_a_burst_of_commands(own_daemon: Daemon) -> None:
             thread.join(30)
             assert not thread.is_alive()
         assert len(answered) >= wanted
-        found = [line for line in lines(own_daemon) if line.action == "exec"]
+        mine = [line for line in lines(own_daemon) if line.sandbox == id]
+        found = [line for line in mine if line.action == "exec"]
         begun = {line.args["argv"][1]: line.seq for line in found if line.of is None}
         ended = {line.of for line in found if line.of is not None}
         assert not [word for word in answered if begun.get(word) not in ended]

@@ -26,6 +26,7 @@ test("the public door has these names, and no others", () => {
   const errors = Object.values(door.ERROR_TYPES).map((kind) => kind.name);
   const others = Object.keys(door).filter((name) => !errors.includes(name));
   expect(others.sort()).toEqual([
+    "Agent",
     "AgentLogins",
     "AgentSession",
     "AgentSessions",
