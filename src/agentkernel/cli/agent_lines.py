@@ -27,22 +27,25 @@ class Lines:
     """Takes what the agent writes to stdout, and gives lines to print."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._skips = False
         self._text = ""
 
     def feed(self, data: bytes) -> Iterator[str]:
-        *whole, rest = (self._rest + data).split(b"\n")
-        self._rest = b""
+        *whole, rest = data.split(b"\n")
+        if whole:  # else a long line that comes in pieces is put together once
+            whole[0] = bytes(self._rest) + whole[0]
+            self._rest.clear()
         for line in whole:
             if self._skips:
                 self._skips = False  # the end of one that was too long
             else:
                 yield from self._line(line)
-        if len(rest) > _MOST_LINE:
+        if len(self._rest) + len(rest) > _MOST_LINE:
             self._skips = True
+            self._rest.clear()
         elif not self._skips:
-            self._rest = rest
+            self._rest += rest
 
     def update(self, params: dict[str, Any]) -> Iterator[str]:
         """Of an agent that speaks ACP: the params of a session/update."""
@@ -62,8 +65,8 @@ class Lines:
 
     def end(self) -> Iterator[str]:
         if self._rest:
-            yield from self._line(self._rest)
-            self._rest = b""
+            yield from self._line(bytes(self._rest))
+            self._rest.clear()
         yield from self._said()
 
     def _line(self, raw: bytes) -> Iterator[str]:

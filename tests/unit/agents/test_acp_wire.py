@@ -103,3 +103,11 @@ def test_no_object_raises(body: dict[str, Any]) -> None:
     message = wire.decode(json.dumps(body).encode())
     if message is not None:
         assert wire.decode(wire.encode(message)) == message
+
+
+def test_a_line_of_more_parts_than_anybody_needs() -> None:
+    def line(parts: int) -> bytes:
+        return b'{"jsonrpc":"2.0","method":"x","params":[' + b"[]," * parts + b"[]]}"
+
+    assert wire.decode(line(1000)) is not None
+    assert wire.decode(line(wire.MAX_PARTS)) is None

@@ -130,3 +130,13 @@ def test_no_shape_of_an_event_breaks_it() -> None:
                 assert isinstance(line, str)
     deep = b'{"type":' + b"[" * 50000
     assert list(Lines().feed(deep + b"\n"))
+
+
+def test_a_line_in_pieces_is_one() -> None:
+    lines = Lines()
+    found = [line for piece in (b"a", b"b\nc", b"", b"d", b"\n\ne") for line in lines.feed(piece)]
+    assert found == ["ab", "cd", ""]
+    for _ in range(20):
+        assert list(lines.feed(b"x" * 100_000)) == []
+    assert list(lines.feed(b"the end of one that was too long\nnext\n")) == ["next"]
+    assert list(lines.end()) == []

@@ -16,6 +16,8 @@ import msgspec
 MAX_LINE: Final = 16 << 20
 MAX_DEPTH: Final = 100
 """Editors refuse what is nested deeper than about that."""
+MAX_PARTS: Final = 500_000
+"""Brackets of one line: each is something to be made, which takes longer than to read it."""
 MAX_ID: Final = 256
 MAX_METHOD: Final = 256
 
@@ -94,6 +96,8 @@ class Lines:
 
 def decode(line: bytes) -> Message | None:
     """The message of a line; None if it is none."""
+    if line.count(b"{") + line.count(b"[") > MAX_PARTS:
+        return None
     body = _parse(line)
     if not isinstance(body, dict) or _deep(line, body):
         return None
