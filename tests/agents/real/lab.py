@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentkernel.ids import new_id
+
 from ...server.daemon_process import Daemon
 from ..scripted import Edit, Read, Run, Say, Script, ScriptedModels, Turn
 
@@ -145,8 +147,8 @@ class Lab(Daemon):
 
     def run(self, agent: str, task: str, project: Path, *options: str) -> Finished:
         """`agentkernel agent run`, to its end."""
-        file = project.parent / f"{project.name}-{agent}.json"
-        file.unlink(missing_ok=True)
+        # Its own: two runs of one agent may be under way.
+        file = project.parent / f"{project.name}-{new_id()}.json"
         named = ["--summary", str(file), *options]
         done = self.cli("agent", "run", agent, *_before_words(named, task), cwd=project)
         summary = json.loads(file.read_text()) if file.exists() else {}
