@@ -6,8 +6,6 @@ it: they name an agent, and those who may see the machine a version.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
@@ -17,16 +15,16 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError, PolicyDeniedError
 from agentkernel.kernel.agents.kit_model import AgentDetails, AgentInfo, InstallRequest, KitInfo
-from agentkernel.kernel.building.model import BuildEvent, Report
+from agentkernel.kernel.building.model import Report
 from agentkernel.server import sse
 from agentkernel.server.app import service_of
 from agentkernel.server.callers import caller_of
 from agentkernel.server.operations import route
 from agentkernel.server.problems import json_response
 from agentkernel.server.routes_builds import BUILD_EVENTS
+from agentkernel.server.step_events import nobody, step_events
 
 # As many events wait for a slow reader; then the installation waits.
-_WAITING: Final = 256
 _KINDS: Final = {kind: name for name, kind in BUILD_EVENTS.items()}
 INSTALL_EVENTS: Final[dict[str, Any]] = {**BUILD_EVENTS, "installed": KitInfo}
 del INSTALL_EVENTS["built"]
@@ -68,37 +66,8 @@ async def _install(request: Request, body: InstallRequest) -> Response:
         return await kits.install(name, report=report, host_env=host_env, owner=caller.owner)
 
     if sse.is_wanted(request):
-        return await sse.stream(request, _events(work))
-    return json_response(await service.while_wanted(request.receive, work(_nobody)))
-
-
-async def _events(work: Any) -> AsyncGenerator[bytes, None]:
-    """Whoever goes away ends the installation, unless others wait for it."""
-    waiting: asyncio.Queue[BuildEvent | None] = asyncio.Queue(_WAITING)
-
-    async def to_its_end() -> KitInfo:
-        try:
-            kit: KitInfo = await work(waiting.put)
-            return kit
-        finally:
-            # Without waiting: nobody may read any more.
-            while waiting.full():
-                waiting.get_nowait()
-            waiting.put_nowait(None)
-
-    task = asyncio.ensure_future(to_its_end())
-    try:
-        while (event := await waiting.get()) is not None:
-            yield sse.event(_KINDS[type(event)], event)
-        yield sse.event("installed", await task)
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-
-
-async def _nobody(event: BuildEvent) -> None:
-    """Who asks for one answer is told of no step."""
+        return await sse.stream(request, step_events(work, _KINDS, "installed"))
+    return json_response(await service.while_wanted(request.receive, work(nobody)))
 
 
 async def _remove(request: Request) -> None:

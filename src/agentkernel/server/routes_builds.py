@@ -6,8 +6,6 @@ text, and what goes with it. It is no part of the context.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from typing import Annotated, Any, Final
 
@@ -20,7 +18,7 @@ from starlette.routing import BaseRoute
 from agentkernel.backends.local.shortages import host_errors
 from agentkernel.errors import InvalidInputError
 from agentkernel.images.building.context import Context
-from agentkernel.images.dockerfile.model import MAX_FILE_BYTES, Build
+from agentkernel.images.dockerfile.model import MAX_FILE_BYTES
 from agentkernel.images.dockerfile.parse import parse
 from agentkernel.kernel.building.model import (
     BuildEvent,
@@ -31,6 +29,7 @@ from agentkernel.kernel.building.model import (
     BuildStep,
     BuildStepDone,
     Built,
+    Report,
 )
 from agentkernel.kernel.threads import in_thread
 from agentkernel.server import sse
@@ -40,10 +39,10 @@ from agentkernel.server.callers import caller_of, check_network, may_name
 from agentkernel.server.content import transfer_time, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import json_response
+from agentkernel.server.step_events import nobody, step_events
 
 BUILD_FILE: Final = ".agentkernel-build.json"
 # As many events wait for a slow reader; then the build waits.
-_WAITING: Final = 256
 _BATCH: Final = 1 << 20
 # JSON may write a byte of the Dockerfile as six.
 _MAX_BUILD_FILE: Final = 6 * MAX_FILE_BYTES + (1 << 20)
@@ -79,15 +78,16 @@ async def _build(request: Request) -> Response:
         for tag in wanted.tags:
             may_name(request, tag)
         build = await in_thread(parse, wanted.dockerfile.encode())
+
+        async def work(report: Report) -> Built:
+            return await service.kernel.builds.build(
+                build, context, wanted, report=report, owner=caller_of(request).owner
+            )
+
         if sse.is_wanted(request):
             # From here on the stream closes it.
-            return await sse.stream(
-                request, _events(request, stack.pop_all(), build, context, wanted)
-            )
-        work = service.kernel.builds.build(
-            build, context, wanted, report=_nobody, owner=caller_of(request).owner
-        )
-        return json_response(await service.while_wanted(request.receive, work))
+            return await sse.stream(request, step_events(work, _NAMES, "built", stack.pop_all()))
+        return json_response(await service.while_wanted(request.receive, work(nobody)))
 
 
 async def _receive(request: Request, context: Context) -> None:
@@ -118,39 +118,6 @@ def _wanted(context: Context) -> ImageBuild:
         return msgspec.json.decode(content, type=ImageBuild)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise InvalidInputError(f"{BUILD_FILE}: {exc}") from None
-
-
-async def _events(
-    request: Request, stack: ExitStack, build: Build, context: Context, wanted: ImageBuild
-) -> AsyncGenerator[bytes, None]:
-    """Whoever goes away ends the build."""
-    with stack:
-        waiting: asyncio.Queue[BuildEvent | None] = asyncio.Queue(_WAITING)
-
-        async def work() -> Built:
-            try:
-                return await service_of(request).kernel.builds.build(
-                    build, context, wanted, report=waiting.put, owner=caller_of(request).owner
-                )
-            finally:
-                # Without waiting: nobody may read any more.
-                while waiting.full():
-                    waiting.get_nowait()
-                waiting.put_nowait(None)
-
-        task = asyncio.ensure_future(work())
-        try:
-            while (event := await waiting.get()) is not None:
-                yield sse.event(_NAMES[type(event)], event)
-            yield sse.event("built", await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-
-
-async def _nobody(event: BuildEvent) -> None:
-    """Who asks for one answer is told of no step."""
 
 
 ROUTES: list[BaseRoute] = [

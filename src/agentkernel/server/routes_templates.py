@@ -6,8 +6,6 @@ place of a Dockerfile.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing
 from typing import Any, Final
 
@@ -18,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from agentkernel.errors import InvalidInputError
 from agentkernel.images.building.context import Context
-from agentkernel.kernel.building.model import BuildEvent, BuildRequest, Report
+from agentkernel.kernel.building.model import BuildRequest, Report
 from agentkernel.kernel.template_model import MAX_BYTES, Template, TemplateSpec
 from agentkernel.kernel.template_sources import Source, SourceRequest
 from agentkernel.kernel.threads import in_thread
@@ -29,9 +27,9 @@ from agentkernel.server.content import transfer_time, uploaded
 from agentkernel.server.operations import TAR, route
 from agentkernel.server.problems import json_response
 from agentkernel.server.routes_builds import BUILD_EVENTS, BUILD_FILE
+from agentkernel.server.step_events import nobody, step_events
 
 _BATCH: Final = 1 << 20
-_WAITING: Final = 256
 # JSON may write a byte as six.
 _MAX_FILE: Final = 6 * MAX_BYTES + (1 << 20)
 _KINDS: Final = {kind: name for name, kind in BUILD_EVENTS.items()}
@@ -78,8 +76,8 @@ async def _build(request: Request) -> Response:
 
         if sse.is_wanted(request):
             # From here on the stream closes it.
-            return await sse.stream(request, _events(stack.pop_all(), work))
-        return json_response(await service.while_wanted(request.receive, work(_nobody)))
+            return await sse.stream(request, step_events(work, _KINDS, "template", stack.pop_all()))
+        return json_response(await service.while_wanted(request.receive, work(nobody)))
 
 
 async def _from_source(request: Request, body: TemplateSource) -> Response:
@@ -95,8 +93,8 @@ async def _from_source(request: Request, body: TemplateSource) -> Response:
         )  # fmt: skip
 
     if sse.is_wanted(request):
-        return await sse.stream(request, _events(ExitStack(), work))
-    return json_response(await service.while_wanted(request.receive, work(_nobody)))
+        return await sse.stream(request, step_events(work, _KINDS, "template"))
+    return json_response(await service.while_wanted(request.receive, work(nobody)))
 
 
 async def _receive(request: Request, context: Context) -> None:
@@ -122,36 +120,6 @@ def _wanted(context: Context) -> TemplateBuild:
         return msgspec.json.decode(content, type=TemplateBuild)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise InvalidInputError(f"{BUILD_FILE}: {exc}") from None
-
-
-async def _events(stack: ExitStack, work: Any) -> AsyncGenerator[bytes, None]:
-    """Whoever goes away ends the build."""
-    with stack:
-        waiting: asyncio.Queue[BuildEvent | None] = asyncio.Queue(_WAITING)
-
-        async def to_its_end() -> Template:
-            try:
-                template: Template = await work(waiting.put)
-                return template
-            finally:
-                # Without waiting: nobody may read any more.
-                while waiting.full():
-                    waiting.get_nowait()
-                waiting.put_nowait(None)
-
-        task = asyncio.ensure_future(to_its_end())
-        try:
-            while (event := await waiting.get()) is not None:
-                yield sse.event(_KINDS[type(event)], event)
-            yield sse.event("template", await task)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
-
-
-async def _nobody(event: BuildEvent) -> None:
-    """Who asks for one answer is told of no step."""
 
 
 async def _list(request: Request) -> TemplateList:
