@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from agentkernel.agents.commands import Mode
 from agentkernel.agents.model import AgentUsage, McpServer
 from agentkernel.kernel.spec import SandboxSpec
 
-Mode = Literal["headless", "interactive", "acp"]
 SessionState = Literal["starting", "running", "ended", "failed", "lost"]
 EventKind = Literal[
     "session", "prompt", "agent", "output", "input", "resize", "permission", "usage", "ended"

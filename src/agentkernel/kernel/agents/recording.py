@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import json
 
+from agentkernel.agents.commands import Mode
 from agentkernel.agents.definition import EventFormat
 from agentkernel.agents.events import MAX_LINE, AcpReader, EventReader
 from agentkernel.agents.model import AgentUsage
@@ -23,7 +24,7 @@ from agentkernel.guest.processes import AttachedProcess, Chunk
 from agentkernel.guest.protocol import Channel
 from agentkernel.kernel.agents.driver import Driver
 from agentkernel.kernel.agents.files import SessionFiles, SessionWriter
-from agentkernel.kernel.agents.model import AgentEvent, EventKind, Mode
+from agentkernel.kernel.agents.model import AgentEvent, EventKind
 from agentkernel.kernel.jobs import Jobs
 from agentkernel.kernel.shared_jobs import Listener
 
